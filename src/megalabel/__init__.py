@@ -1,0 +1,64 @@
+"""Extreme multi-label classification: texts in, the right handful of labels out.
+
+Public names load on first use, so that ``import megalabel`` costs milliseconds:
+
+    >>> import megalabel as ml
+    >>> data = ml.load("synthetic:points=200,labels=50")
+    >>> data.train.targets.shape[1]
+    50
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from megalabel._version import __version__
+
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset, Labels, Split
+    from megalabel.data.load import load
+    from megalabel.data.save import save
+    from megalabel.errors import MegalabelError
+    from megalabel.metrics.evaluate import evaluate
+    from megalabel.types import Batch, Targets, TopK
+
+_HOME = {
+    "Batch": "megalabel.types",
+    "Dataset": "megalabel.data.dataset",
+    "Labels": "megalabel.data.dataset",
+    "MegalabelError": "megalabel.errors",
+    "Split": "megalabel.data.dataset",
+    "Targets": "megalabel.types",
+    "TopK": "megalabel.types",
+    "evaluate": "megalabel.metrics.evaluate",
+    "load": "megalabel.data.load",
+    "save": "megalabel.data.save",
+}
+_PACKAGES = ("data", "encoders", "errors", "index", "losses", "metrics", "types")
+
+__all__ = [  # noqa: RUF022 - __version__ reads better first
+    "__version__",
+    "Batch",
+    "Dataset",
+    "Labels",
+    "MegalabelError",
+    "Split",
+    "Targets",
+    "TopK",
+    "evaluate",
+    "load",
+    "save",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in _PACKAGES:
+        return import_module(f"megalabel.{name}")
+    raise AttributeError(f"module 'megalabel' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_PACKAGES])

@@ -1,0 +1,242 @@
+"""The whole contract on one page: the values that travel between parts, and the parts.
+
+Nothing here computes and nothing imports torch at run time, so that reading data and
+measuring predictions stay light. Scores are always "higher is better"; a label is
+always named by its column number in the relevance matrix Y [N, L].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from scipy.sparse import csr_matrix
+    from torch import Tensor
+
+__all__ = ["Batch", "Encoder", "Head", "Index", "Loss", "Targets", "Tokens", "TopK"]
+
+
+# --------------------------------------------------------------------------- values
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Sparse relevance of a block of scores: cell (rows[n], cols[n]) is worth values[n].
+
+    Cells not listed are negatives. Cells are unique; values lie in (0, 1].
+    """
+
+    rows: Tensor  # [nnz] int64
+    cols: Tensor  # [nnz] int64, columns of the block (positions in the pool), not label ids
+    values: Tensor  # [nnz] float
+    shape: tuple[int, int]  # (B, P)
+
+    @classmethod
+    def from_dense(cls, dense: Tensor) -> Targets:
+        """Keep the cells above zero of a [B, P] tensor."""
+        rows, cols = dense.nonzero(as_tuple=True)
+        return cls(rows, cols, dense[rows, cols], (dense.shape[0], dense.shape[1]))
+
+    @classmethod
+    def from_csr(cls, matrix: csr_matrix) -> Targets:
+        """Take over a scipy csr matrix [B, P]."""
+        import numpy as np
+        import torch
+
+        rows = np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
+        return cls(
+            torch.from_numpy(rows),
+            torch.from_numpy(matrix.indices.astype(np.int64)),
+            torch.from_numpy(matrix.data.copy()),
+            (matrix.shape[0], matrix.shape[1]),
+        )
+
+    def dense(self) -> Tensor:
+        """Return the [B, P] tensor; for small blocks and tests."""
+        out = self.values.new_zeros(self.shape)
+        out[self.rows, self.cols] = self.values
+        return out
+
+    def to(self, device: object) -> Targets:
+        """Return the same targets on another device."""
+        move = {"device": device}
+        return Targets(
+            self.rows.to(**move),  # type: ignore[call-overload]
+            self.cols.to(**move),  # type: ignore[call-overload]
+            self.values.to(**move),  # type: ignore[call-overload]
+            self.shape,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step trains on. Targets always come from the full Y, so that a known positive is never a negative."""
+
+    queries: Tensor  # [B] row numbers in the training set
+    targets: Targets  # over the pool's columns, or over the candidates' slots
+    pool: Tensor | None = None  # [P] label ids shared by the batch; None = every label, unless candidates are given
+    candidates: Tensor | None = None  # [B, S] label ids per row, padded with -1
+    mask: Tensor | None = None  # [B, P] or [B, S] bool, False = the cell takes no part
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Texts as ragged token ids: text i is ids[offsets[i]:offsets[i + 1]], without special tokens, never padded."""
+
+    ids: NDArray[np.unsignedinteger]  # [all tokens], the smallest type that fits the vocabulary, maybe memory-mapped
+    offsets: NDArray[np.int64]  # [n + 1]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> NDArray[np.unsignedinteger]:
+        return self.ids[self.offsets[i] : self.offsets[i + 1]]
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """A ranking per query, best first; a row with fewer than k labels ends in id -1, score -inf."""
+
+    ids: NDArray[np.int64]  # [Q, k]
+    scores: NDArray[np.float32]  # [Q, k]
+
+
+# ---------------------------------------------------------------------------- parts
+
+
+class Loss(Protocol):
+    """Maps scores and targets to one number and never sees a model.
+
+    ``scores`` [B, P] (already divided by the temperature), ``targets`` dense [B, P] or
+    :class:`Targets`, ``mask`` [B, P] bool where False takes the cell out, as if its
+    column were not there for that row. Differentiable; never changes its inputs.
+    """
+
+    def __call__(self, scores: Tensor, targets: Tensor | Targets, mask: Tensor | None = None) -> Tensor:
+        """Return the loss of one block."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Positives:
+    """The positive cells a loss works on: masked ones are gone, and their scores are known from the start."""
+
+    rows: Tensor  # [n] int64
+    cols: Tensor  # [n] int64
+    values: Tensor  # [n] relevance in (0, 1]
+    weights: Tensor  # [n] weight of the label, 1 unless label weights were given
+    scores: Tensor  # [n]
+    shape: tuple[int, int]  # (B, P)
+
+
+class Ranks(Protocol):
+    """Merges row state over the processes that share the labels; alone, every method gives back what it got."""
+
+    def sum(self, state: Tensor) -> Tensor:
+        """Add up over all ranks."""
+        ...
+
+    def max(self, state: Tensor) -> Tensor:
+        """Take the largest over all ranks."""
+        ...
+
+    def gather(self, state: Tensor) -> tuple[list[Tensor], int]:
+        """Return every rank's tensor, in rank order, and the place of one's own."""
+        ...
+
+
+class Stream(Protocol):
+    """One computation of a loss over blocks of scores: the row state and what follows from it.
+
+    Blocks [B, w] cover the columns in order and hold the scores of the *negatives*; a
+    positive or masked cell is -inf. After ``finish``, a stream with ``sparse`` False is
+    asked for ``block_gradient`` of every block once more; one with ``sparse`` True for
+    ``sparse_gradient`` once. A ``separable`` stream has no row state: its
+    ``block_gradient`` is right as soon as the block is there, so one pass is enough.
+    Gradients are those of the plain sum of the row losses.
+    """
+
+    separable: bool
+    sparse: bool
+
+    def update(self, block: Tensor, start: int) -> None:
+        """Take in the block whose first column is ``start``; leaves the block as it is."""
+        ...
+
+    def more(self) -> bool:
+        """Close a pass over all blocks; True asks for another one."""
+        ...
+
+    def finish(self) -> Tensor:
+        """Return the row losses [B]."""
+        ...
+
+    def positive_gradient(self) -> Tensor:
+        """Gradient [n] for the scores of the positives."""
+        ...
+
+    def block_gradient(self, block: Tensor) -> Tensor:
+        """Gradient [B, w] for a block of negatives, 0 where the block is -inf; may overwrite the block."""
+        ...
+
+    def sparse_gradient(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows, columns and values of the negatives' gradient that are not zero."""
+        ...
+
+
+class StreamedLoss(Loss, Protocol):
+    """A loss that can also be computed block by block; ``reduction`` says how row losses become one number."""
+
+    @property
+    def reduction(self) -> str:
+        """One of mean, sum, none."""
+        ...
+
+    def begin(self, positives: Positives, ranks: Ranks) -> Stream:
+        """Start one computation; the positives are this process's own."""
+        ...
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Turns texts into vectors; ragged in, bucketed by length inside."""
+
+    dim: int
+
+    def tokenise(self, texts: Sequence[str]) -> Tokens:
+        """Return the token ids of the texts; kept apart so that they can be stored once."""
+        ...
+
+    def encode(self, tokens: Tokens) -> Tensor:
+        """Return [n, dim], row i for text i."""
+        ...
+
+
+class Head(Protocol):
+    """Turns encoder vectors into the two sides of a score: query [B, d] and labels [P, d] with an optional bias [P]."""
+
+    def support(self, pool: Tensor) -> Tensor:
+        """Label ids whose text must be encoded to score this pool."""
+        ...
+
+    def query(self, encoded: Tensor) -> Tensor:
+        """Query side [B, d] from encoder output."""
+        ...
+
+    def labels(self, pool: Tensor, encoded: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Label side: vectors [P, d] and bias [P] or None."""
+        ...
+
+
+@runtime_checkable
+class Index(Protocol):
+    """Finds the k best labels of each query vector; excluded pairs never take a place among the k."""
+
+    def search(self, vectors: Tensor, k: int, exclude: csr_matrix | None = None) -> TopK:
+        """Rank labels for vectors [Q, d]; ``exclude`` [Q, L] marks pairs to leave out before the cut to k."""
+        ...

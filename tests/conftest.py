@@ -1,0 +1,19 @@
+"""Shared by all tests: no network, no model hub, a cache of their own, repeatable hypothesis."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_OFFLINE"] = "1"
+os.environ["MEGALABEL_PROGRESS"] = "0"
+
+settings.register_profile("megalabel", derandomize=True, deadline=None)
+settings.load_profile("megalabel")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory):
+    """Keep the user's cache out of the tests, and the tests out of the user's cache."""
+    os.environ["MEGALABEL_CACHE"] = str(tmp_path_factory.mktemp("cache"))
