@@ -1,0 +1,202 @@
+"""The data set: immutable texts, label texts and relevance, with the constants its metrics need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from megalabel.errors import DataError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Dataset", "Labels", "Split"]
+
+
+def _no_pairs() -> NDArray[np.int64]:
+    return np.empty((0, 2), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The label set: label l has a text and a stable name (uid) of its own."""
+
+    texts: Sequence[str]  # [L]
+    uids: Sequence[str]  # [L], unique
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Points with their relevant labels.
+
+    ``filter`` lists (row, label) pairs that count neither as right nor as wrong: they are
+    taken out of a ranking before it is cut to k (an item recommended to itself, say).
+    """
+
+    texts: Sequence[str]  # [N]
+    targets: sparse.csr_matrix  # [N, L] float32, values in (0, 1]
+    uids: Sequence[str]  # [N]
+    filter: NDArray[np.int64] = field(default_factory=_no_pairs)  # [n, 2]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def excluded(self) -> sparse.csr_matrix:
+        """Return the filter pairs as a matrix [N, L], for an index to leave out."""
+        ones = np.ones(len(self.filter), dtype=np.float32)
+        return sparse.csr_matrix((ones, (self.filter[:, 0], self.filter[:, 1])), shape=self.targets.shape)
+
+    def rows(self, keep: NDArray[np.int64]) -> Split:
+        """Return the points ``keep``, in that order, with their filter pairs."""
+        place = np.full(len(self), -1, dtype=np.int64)
+        place[keep] = np.arange(len(keep))
+        pairs = self.filter[place[self.filter[:, 0]] >= 0]
+        return Split(
+            [self.texts[i] for i in keep],
+            self.targets[keep],
+            [self.uids[i] for i in keep],
+            np.stack([place[pairs[:, 0]], pairs[:, 1]], axis=1),
+        )
+
+    def without(self, pairs: NDArray[np.int64]) -> Split:
+        """Return the same points with the (row, label) ``pairs`` no longer relevant."""
+        if len(pairs) == 0:
+            return self
+        ones = np.ones(len(pairs), dtype=np.float32)
+        drop = sparse.csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=self.targets.shape).astype(bool)
+        targets = self.targets - self.targets.multiply(drop).tocsr()
+        targets.eliminate_zeros()
+        return replace(self, targets=targets)
+
+    def filtering(self, pairs: NDArray[np.int64]) -> Split:
+        """Return the same points with more filter ``pairs``, which also leave the targets."""
+        return replace(self.without(pairs), filter=np.unique(np.concatenate([self.filter, pairs]), axis=0))
+
+    def __add__(self, other: Split) -> Split:
+        """Return the points of both, one after the other."""
+        shifted = other.filter + np.array([[len(self), 0]], dtype=np.int64)
+        return Split(
+            [*self.texts, *other.texts],
+            sparse.vstack([self.targets, other.targets], format="csr"),
+            [*self.uids, *other.uids],
+            np.concatenate([self.filter, shifted]),
+        )
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Train and test points over one label set; every transform returns a new one.
+
+    ``counts`` and ``points`` (label frequency and number of rows of the original train +
+    val) feed the propensities. They are taken once, when the set is first made, and
+    travel unchanged through hold-outs and augmentation, so that every model of a study
+    is measured with the same propensities.
+
+    >>> data = Dataset.from_lists(
+    ...     train=[("red shoes", [0]), ("blue shoes", [0, 1])], test=[("shoes", [0])], labels=["shoe", "blue"])
+    >>> data.counts.tolist(), data.points
+    ([2, 1], 2)
+    """
+
+    train: Split
+    test: Split
+    labels: Labels
+    val: Split | None = None
+    name: str = "data"
+    about: str = ""
+    licence: str = ""
+    propensity: tuple[float, float] = (0.55, 1.5)  # A, B
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # [L], filled when empty
+    points: int = 0  # filled when 0
+    before: Dataset | None = field(default=None, repr=False)  # the set a validation part was held out of
+
+    def __post_init__(self) -> None:
+        for title, split in self.splits.items():
+            _check(title, split, len(self.labels))
+        if len(self.labels.uids) != len(self.labels):
+            raise DataError(f"{len(self.labels)} label texts but {len(self.labels.uids)} label uids")
+        if self.points == 0:
+            parts = [self.train] if self.val is None else [self.train, self.val]
+            counts = sum(np.bincount(part.targets.indices, minlength=len(self.labels)) for part in parts)
+            object.__setattr__(self, "counts", np.asarray(counts, dtype=np.int64))
+            object.__setattr__(self, "points", sum(len(part) for part in parts))
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """Train, val (where there is one) and test by name."""
+        parts = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def split(self, name: str) -> Split:
+        """Return the split of that name, or say which there are."""
+        if name not in self.splits:
+            raise DataError(f"{self.name} has no {name} rows", remedy=f"choose one of: {', '.join(self.splits)}")
+        return self.splits[name]
+
+    def replace(self, **changes: object) -> Dataset:
+        """Return a copy with some fields changed; the propensity counts stay those of the original."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def refit(self) -> Dataset:
+        """Return the set to train on once everything is selected: val goes back into train.
+
+        A validation part that was held out returns exactly to where it came from,
+        including the reverse pairs that had left train.
+        """
+        if self.before is not None:
+            return self.before
+        return self if self.val is None else self.replace(train=self.train + self.val, val=None)
+
+    @classmethod
+    def from_lists(
+        cls,
+        train: Sequence[tuple[str, Sequence[int]]],
+        test: Sequence[tuple[str, Sequence[int]]],
+        labels: Sequence[str],
+        *,
+        val: Sequence[tuple[str, Sequence[int]]] | None = None,
+        name: str = "data",
+    ) -> Dataset:
+        """Build a set from plain (text, label ids) pairs and label texts."""
+
+        def split(prefix: str, rows: Sequence[tuple[str, Sequence[int]]]) -> Split:
+            indptr = np.cumsum([0, *(len(ids) for _, ids in rows)])
+            indices = np.fromiter((i for _, ids in rows for i in ids), dtype=np.int64)
+            if indices.size and (indices.min() < 0 or indices.max() >= len(labels)):
+                raise DataError(f"a label id of {prefix} is outside 0..{len(labels) - 1}")
+            ones = np.ones(len(indices), dtype=np.float32)
+            matrix = sparse.csr_matrix((ones, indices, indptr), shape=(len(rows), len(labels)))
+            return Split([text for text, _ in rows], matrix, [f"{prefix}-{i}" for i in range(len(rows))])
+
+        return cls(
+            train=split("trn", train),
+            test=split("tst", test),
+            val=None if val is None else split("val", val),
+            labels=Labels(list(labels), [f"lbl-{i}" for i in range(len(labels))]),
+            name=name,
+        )
+
+
+def _check(title: str, split: Split, labels: int) -> None:
+    rows, columns = split.targets.shape
+    if rows != len(split.texts) or len(split.uids) != len(split.texts):
+        raise DataError(f"{title}: {len(split.texts)} texts, {len(split.uids)} uids, {rows} rows of targets")
+    if columns != labels:
+        raise DataError(f"{title}: targets have {columns} columns but there are {labels} labels")
+    if rows == 0:
+        raise DataError(f"there are no {title} rows", remedy="give some, or hold some out: --test-share 0.1")
+    if split.targets.nnz == 0:
+        raise DataError(f"{title} has no positives at all: no row has a label")
+    values = split.targets.data
+    if not (np.all(values > 0) and np.all(values <= 1)):
+        raise DataError(f"{title}: target values must lie in (0, 1]")
+    pairs = split.filter
+    if len(pairs) and (pairs.min() < 0 or pairs[:, 0].max() >= rows or pairs[:, 1].max() >= labels):
+        raise DataError(f"{title}: a filter pair points outside the {rows} x {labels} matrix")

