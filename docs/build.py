@@ -1,0 +1,113 @@
+"""Fill the generated parts of README and docs from results/: no number is typed by hand.
+
+Run: python docs/build.py [--check]
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; NAME is a function below. With --check nothing
+is written, and the exit code is 1 if a part is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PART = re.compile(r"(<!-- generated: (?P<name>[a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def result(name: str) -> dict[str, Any]:
+    """Return results/<name>.json."""
+    document: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    return document
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def where(document: dict[str, Any]) -> str:
+    """Say on what machine, when and at which commit the figures were taken."""
+    machine = document["machine"]
+    return f"{machine['cores']} cores ({machine['processor']}), {machine['date']}, commit {machine['commit']}"
+
+
+def demo() -> str:
+    """Return metrics and examples of the demo."""
+    found = result("demo")
+    names = ["P@1", "P@5", "R@10", "nDCG@5", "PSP@1", "PSP@5"]
+    metrics = table(names, [[f"{found['metrics'][name]:.2f}" for name in names]])
+    constants = found["propensity"]
+    lines = [metrics, f"A = {constants['A']}, B = {constants['B']}; {found['rows']} test texts, {found['labels']:,} labels"]
+    lines.append(f"({found['seconds']:.0f} s in all on {where(found)}).\n\n```")
+    for example in found["examples"][:2]:
+        lines.append(example["text"])
+        lines.extend(
+            f"  {'+' if label['relevant'] else ' '} {label['score']:.3f}  {label['text']}" for label in example["labels"][:3]
+        )
+    return "\n".join([*lines, "```"]) + "\n"
+
+
+def metrics() -> str:
+    """Return the comparison of metrics with napkinXC."""
+    found = result("metrics")
+    versus = found["against_napkinxc"]
+    rows = [
+        [name, f"{row['difference']:.0e}", f"{row['napkinxc_seconds']:.3f}", f"{row['seconds_alone']:.4f}",
+         f"{row['napkinxc_seconds'] / row['seconds_alone']:.0f}x"]
+        for name, row in versus["metrics"].items()
+    ]  # fmt: skip
+    rows.append(["all together", "", f"{versus['napkinxc_seconds']:.3f}", f"{versus['seconds']:.4f}", f"{versus['ratio']:.0f}x"])
+    data = versus["data"]
+    head = table(["metric", "largest difference", "napkinXC, s", "ours, s", "ratio"], rows)
+    return f"{head}\nRandom rankings, {data['rows']:,} x {data['labels']:,}, k = 1 to 5, seed {data['seed']}; {where(found)}.\n"
+
+
+def evaluate() -> str:
+    """Return the time of one large evaluation."""
+    found = result("evaluate")
+    return (
+        f"A predictions file for {found['rows']:,} queries x top {found['width']} over {found['labels']:,} labels is read in "
+        f"{found['read_seconds']:.1f} s and measured with all metrics in {found['measure_seconds']:.1f} s; "
+        f"the whole command peaks at {found['command_peak_mib']:,.0f} MiB ({where(found)}).\n"
+    )
+
+
+def tokens() -> str:
+    """Return the speed of the token store."""
+    found = result("tokens")
+    speed = found["texts_per_second"]
+    return (
+        f"Titles tokenised per second: {speed['store']:,.0f} into the store, {speed['transformers']:,.0f} through "
+        f"transformers, {found['ratio']:.1f}x ({found['texts']:,} texts of {found['data']}, {where(found)}).\n"
+    )
+
+
+PARTS: dict[str, Callable[[], str]] = {"demo": demo, "metrics": metrics, "evaluate": evaluate, "tokens": tokens}
+
+
+def main() -> int:
+    """Rewrite every document with a generated part."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if something is out of date")
+    check = parser.parse_args().check
+    stale = []
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        old = path.read_text(encoding="utf-8")
+        new = PART.sub(lambda part: f"{part[1]}{PARTS[part['name']]()}{part[3]}", old)
+        if new != old:
+            stale.append(path.relative_to(ROOT))
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    for path in stale:
+        print(f"{path}: {'out of date, run make docs' if check else 'updated'}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The command line. Commands stay thin: they read options, call the library and print."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from megalabel.cli.data import app as data_app
+from megalabel.cli.demo import demo
+from megalabel.cli.evaluate import evaluate
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="megalabel",
+    help="Find the right handful out of thousands to millions of labels for a text.\n\nStart with: megalabel demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from megalabel import __version__
+
+        typer.echo(f"megalabel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command()(demo)
+app.add_typer(data_app, name="data")
+app.command()(evaluate)

@@ -1,0 +1,138 @@
+"""``megalabel data``: list, describe, build and convert data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from megalabel.cli._options import FormatOption, JsonOption, SeedOption, print_json, say
+
+__all__ = ["app"]
+
+app = typer.Typer(help="List, describe, build and convert data sets.", no_args_is_help=True)
+
+Source = Annotated[str, typer.Argument(metavar="D", help="A built-in name (pydocs, ...), a folder or a file.")]
+TestShare = Annotated[
+    float | None,
+    typer.Option(help="Hold this share of train out as test where there is none.", min=0.0, max=0.9),
+]
+TextColumn = Annotated[str | None, typer.Option(help="Tables: the column with the text.")]
+LabelsColumn = Annotated[str | None, typer.Option(help="Tables: the column with the labels.")]
+UidColumn = Annotated[str | None, typer.Option(help="Tables: the column with the name of a point.")]
+Separator = Annotated[str | None, typer.Option(help="Tables: what stands between the labels of one cell.")]
+LabelFile = Annotated[Path | None, typer.Option(help="Tables: a second file with uid and text of each label.")]
+Fields = Annotated[str | None, typer.Option(help="Repository JSON: title, or title+content.")]
+
+
+@app.command("list")
+def list_command(as_json: JsonOption = False) -> None:
+    """List the built-in data sets and the formats that can be read and written."""
+    from megalabel.data.builtin import BUILTIN
+    from megalabel.data.formats import FORMATS
+
+    if as_json:
+        print_json({"builtin": BUILTIN, "formats": FORMATS})
+        return
+    for title, entries in (("Built-in sets", BUILTIN), ("Formats", FORMATS)):
+        typer.echo(title)
+        for name, about in entries.items():
+            typer.echo(f"  {name:<12} {about}")
+
+
+@app.command()
+def info(
+    source: Source,
+    data_format: FormatOption = None,
+    test_share: TestShare = None,
+    text_column: TextColumn = None,
+    labels_column: LabelsColumn = None,
+    uid_column: UidColumn = None,
+    separator: Separator = None,
+    label_file: LabelFile = None,
+    fields: Fields = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the card of a data set: sizes, frequencies, licence, propensity constants.
+
+    Example: megalabel data info pydocs
+    """
+    from megalabel.data.card import card
+    from megalabel.data.formats import Options
+    from megalabel.data.load import load
+
+    options = Options(text_column, labels_column, uid_column, separator, label_file, fields, test_share, seed)
+    found = card(load(source, format=data_format, options=options, say=say))
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        typer.echo(found.table())
+
+
+@app.command()
+def build(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A built-in set, with settings if you like.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="Format to write.")] = "folder",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
+) -> None:
+    """Build a built-in data set and write it to a folder.
+
+    Example: megalabel data build synthetic:points=100000,labels=20000,seed=1 --out big
+    """
+    from megalabel.data.builtin import build as build_set
+    from megalabel.data.save import save
+
+    _write_check(out, overwrite)
+    data = build_set(name, say=say)
+    save(data, out, format=to, overwrite=overwrite)
+    say(f"{out}: {len(data.train):,} train and {len(data.test):,} test points, {len(data.labels):,} labels, as {to}")
+
+
+@app.command()
+def convert(
+    source: Source,
+    target: Annotated[Path, typer.Argument(metavar="DST", help="Folder to write.")],
+    data_format: FormatOption = None,
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="Format to write.")] = "folder",
+    make_filters: Annotated[
+        bool, typer.Option("--make-filters", help="Make filter pairs for a symmetric set: itself and reciprocals.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DST if it exists.")] = False,
+    test_share: TestShare = None,
+    text_column: TextColumn = None,
+    labels_column: LabelsColumn = None,
+    uid_column: UidColumn = None,
+    separator: Separator = None,
+    label_file: LabelFile = None,
+    fields: Fields = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Read a data set in any format and write it in another.
+
+    The format of D is recognised from its content and said aloud; --from forces one.
+
+    Example: megalabel data convert tickets.csv tickets --text-column body --labels-column tags
+    """
+    from megalabel.data.formats import Options, get_format
+    from megalabel.data.load import load
+    from megalabel.data.make_filters import make_filters as add_filters
+    from megalabel.data.save import save
+
+    get_format(to)
+    _write_check(target, overwrite)
+    options = Options(text_column, labels_column, uid_column, separator, label_file, fields, test_share, seed)
+    data = load(source, format=data_format, options=options, say=say)
+    if make_filters:
+        data = add_filters(data)
+    save(data, target, format=to, overwrite=overwrite)
+    say(f"{target}: {len(data.train):,} train and {len(data.test):,} test points, {len(data.labels):,} labels, as {to}")
+
+
+def _write_check(target: Path, overwrite: bool) -> None:
+    """Find out before the long work that the target cannot be written."""
+    from megalabel.files import check_target
+
+    check_target(target, overwrite=overwrite)

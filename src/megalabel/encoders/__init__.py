@@ -1,0 +1,5 @@
+"""Encoders: texts in, vectors out."""
+
+from megalabel.encoders.transformer import TransformerEncoder
+
+__all__ = ["TransformerEncoder"]

@@ -1,0 +1,190 @@
+"""Exact search by blocked products: the same answer for every block size, ties broken by id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from megalabel.errors import DataError, SettingError
+from megalabel.progress import progress
+from megalabel.types import TopK
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+__all__ = ["ExactIndex"]
+
+_SPARE = 16  # candidates kept beyond k, so that one pass is nearly always enough
+_UNIT = 2.0**-24  # rounding unit of float32
+_GATHER = 1 << 22  # vector components re-scored at a time
+
+
+class ExactIndex:
+    """Inner-product search over label vectors [L, d] that looks at every label.
+
+    Scores of a block of labels come from one float32 product; their last bits depend on
+    the shape of the block. So the product only proposes candidates, with a margin of
+    the proven rounding bound 2 d 2^-24 |q| max|v| below the k-th best; candidates are
+    scored again one by one in float64, rounded to float32, and sorted by score, then by
+    id. A row whose k-th place is too crowded for the spare candidates (many labels with
+    the same text, say) is looked at once more in full. Memory is batch_size x block
+    scores, whatever L is.
+
+    Args:
+        vectors: label vectors [L, d]; row l is label l.
+        block: labels per product.
+        batch_size: queries per product.
+
+    >>> import torch
+    >>> index = ExactIndex(torch.eye(3))
+    >>> found = index.search(torch.tensor([[0.2, 0.9, 0.2]]), k=2)
+    >>> found.ids.tolist()  # labels 0 and 2 tie: the lower id comes first
+    [[1, 0]]
+    """
+
+    def __init__(self, vectors: Tensor, *, block: int = 16_384, batch_size: int = 256) -> None:
+        if vectors.ndim != 2 or vectors.shape[0] == 0:
+            raise DataError(f"label vectors must be a matrix with at least one row, not {tuple(vectors.shape)}")
+        if block < 1 or batch_size < 1:
+            raise SettingError(f"block and batch_size must be at least 1, not {block} and {batch_size}")
+        self.vectors = vectors.detach().to(torch.float32)
+        self.block = block
+        self.batch_size = batch_size
+        self._longest = _largest_norm(self.vectors)
+        if not torch.isfinite(self._longest):
+            raise DataError("a label vector holds NaN or infinity")
+
+    def __len__(self) -> int:
+        return self.vectors.shape[0]
+
+    @torch.no_grad()
+    def search(self, vectors: Tensor, k: int, exclude: csr_matrix | None = None) -> TopK:
+        """Return the k best labels of each query vector [Q, d], best first.
+
+        ``exclude`` [Q, L]: its non-zero cells are left out before the cut to k. Rows with
+        fewer than k labels to offer (k > L, or many excluded) end in id -1, score -inf.
+        """
+        self._check(vectors, k, exclude)
+        queries = vectors.detach().to(device=self.vectors.device, dtype=torch.float32)
+        ids = torch.full((len(queries), k), -1, dtype=torch.int64)
+        scores = torch.full((len(queries), k), -torch.inf)
+        with progress("searching", total=len(queries), unit="queries") as step:
+            for start in range(0, len(queries), self.batch_size):
+                part = slice(start, min(start + self.batch_size, len(queries)))
+                cells = _Cells(exclude[part] if exclude is not None else None, self.vectors.device)
+                found_scores, found_ids = self._search(queries[part], min(k, len(self)), cells)
+                ids[part, : found_ids.shape[1]] = found_ids.cpu()
+                scores[part, : found_ids.shape[1]] = found_scores.cpu()
+                step(part.stop - start)
+        ids[scores == -torch.inf] = -1
+        return TopK(ids.numpy(), scores.numpy())
+
+    def _check(self, vectors: Tensor, k: int, exclude: csr_matrix | None) -> None:
+        size = self.vectors.shape
+        if vectors.ndim != 2 or vectors.shape[1] != size[1]:
+            raise DataError(f"query vectors must be [Q, {size[1]}] like the labels, not {tuple(vectors.shape)}")
+        if k < 1:
+            raise SettingError(f"k must be at least 1, not {k}")
+        if exclude is not None and exclude.shape != (len(vectors), size[0]):
+            raise DataError(f"exclude must be {len(vectors)} x {size[0]}, not {exclude.shape[0]} x {exclude.shape[1]}")
+        if not torch.isfinite(_largest_norm(vectors)):
+            raise DataError("a query vector holds NaN or infinity")
+
+    def _search(self, queries: Tensor, k: int, cells: _Cells) -> tuple[Tensor, Tensor]:
+        """One batch: propose by products, decide by exact scores."""
+        keep = min(k + _SPARE, len(self))
+        rough, ids = self._propose(queries, keep, cells)
+        margin = 2 * queries.shape[1] * _UNIT * queries.norm(dim=1) * self._longest
+        floor = rough[:, k - 1] - margin
+        scores = self._exact(queries, ids).masked_fill_(rough == -torch.inf, -torch.inf)
+        scores, ids = _order(scores, ids, k)
+        crowded = (rough[:, -1] >= floor) & (rough[:, -1] > -torch.inf) & (keep < len(self))
+        for row in crowded.nonzero().flatten().tolist():
+            scores[row], ids[row] = self._search_crowded(queries[row : row + 1], floor[row], k, cells.row(row))
+        return scores, ids
+
+    def _propose(self, queries: Tensor, keep: int, cells: _Cells) -> tuple[Tensor, Tensor]:
+        """Return the rough scores and ids of the best ``keep`` labels, best first."""
+        best = queries.new_empty((len(queries), 0))
+        ids = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
+        buffer = queries.new_empty((len(queries), min(self.block, len(self))))
+        for start in range(0, len(self), self.block):
+            scores = self._block(queries, start, buffer, cells)
+            found, places = scores.topk(min(keep, scores.shape[1]), dim=1)
+            best, ids = torch.cat([best, found], dim=1), torch.cat([ids, places + start], dim=1)
+            best, chosen = best.topk(min(keep, best.shape[1]), dim=1)
+            ids = ids.gather(1, chosen)
+        return best, ids
+
+    def _block(self, queries: Tensor, start: int, buffer: Tensor, cells: _Cells) -> Tensor:
+        """Return rough scores of the block of labels from ``start``, excluded cells at -inf."""
+        labels = self.vectors[start : start + self.block]
+        if len(labels) < buffer.shape[1]:
+            buffer = queries.new_empty((len(queries), len(labels)))
+        scores = torch.mm(queries, labels.T, out=buffer)
+        rows, columns = cells.between(start, start + len(labels))
+        scores[rows, columns - start] = -torch.inf
+        return scores
+
+    def _exact(self, queries: Tensor, ids: Tensor) -> Tensor:
+        """Score [Q, n] candidate ids one by one in float64, rounded to float32."""
+        out = torch.empty(ids.shape, device=ids.device)
+        rows = max(1, _GATHER // (ids.shape[1] * queries.shape[1]))
+        for start in range(0, len(ids), rows):
+            part = slice(start, start + rows)
+            labels = self.vectors[ids[part]].to(torch.float64)
+            out[part] = labels.mul_(queries[part].to(torch.float64).unsqueeze(1)).sum(dim=2).to(torch.float32)
+        return out
+
+    def _search_crowded(self, query: Tensor, floor: Tensor, k: int, cells: _Cells) -> tuple[Tensor, Tensor]:
+        """Score every label of one query that may still reach the first k places."""
+        scores = query.new_empty((1, 0))
+        ids = torch.empty((1, 0), dtype=torch.int64, device=query.device)
+        buffer = query.new_empty((1, min(self.block, len(self))))
+        for start in range(0, len(self), self.block):
+            near = (self._block(query, start, buffer, cells)[0] >= floor).nonzero().flatten() + start
+            for part in torch.split(near, max(1, _GATHER // query.shape[1])) if len(near) else ():
+                found = self._exact(query, part.unsqueeze(0))
+                scores, ids = torch.cat([scores, found], dim=1), torch.cat([ids, part.unsqueeze(0)], dim=1)
+                scores, ids = _order(scores, ids, min(k, ids.shape[1]))
+        return scores[0], ids[0]
+
+
+class _Cells:
+    """Excluded (row, label) cells of one batch, sorted by label so that a block finds its own at once."""
+
+    def __init__(self, matrix: csr_matrix | None, device: torch.device) -> None:
+        rows = torch.empty(0, dtype=torch.int64)
+        columns = torch.empty(0, dtype=torch.int64)
+        if matrix is not None:
+            pairs = matrix.tocoo()
+            real = torch.from_numpy(pairs.data != 0)
+            rows = torch.from_numpy(pairs.row).long()[real]
+            columns = torch.from_numpy(pairs.col).long()[real]
+        columns, order = columns.sort()
+        self.rows, self.columns = rows[order].to(device), columns.to(device)
+
+    def between(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        edges = torch.tensor([start, stop], device=self.columns.device)
+        first, last = torch.searchsorted(self.columns, edges).tolist()
+        return self.rows[first:last], self.columns[first:last]
+
+    def row(self, row: int) -> _Cells:
+        one = _Cells(None, self.rows.device)
+        one.columns = self.columns[self.rows == row]
+        one.rows = torch.zeros_like(one.columns)
+        return one
+
+
+def _order(scores: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Sort by score, best first, then by id, and cut to k."""
+    ids, by_id = ids.sort(dim=1)
+    scores, by_score = scores.gather(1, by_id).sort(dim=1, descending=True, stable=True)
+    return scores[:, :k], ids.gather(1, by_score)[:, :k]
+
+
+def _largest_norm(vectors: Tensor) -> Tensor:
+    parts = [part.to(torch.float32).norm(dim=1).max() for part in torch.split(vectors.detach(), 65_536) if len(part)]
+    return torch.stack(parts).max() if parts else torch.zeros(())

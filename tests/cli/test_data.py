@@ -1,0 +1,79 @@
+import json
+
+import pytest
+
+from megalabel import load
+
+
+def one_line(code, err):
+    lines = err.strip().splitlines()
+    return code == 2 and "Traceback" not in err and lines[-1].startswith("megalabel: ")
+
+
+def test_list_names_sets_and_formats(run):
+    code, out, _ = run("data", "list")
+    assert code == 0
+    assert all(word in out for word in ("pydocs", "synthetic", "xmc-json", "parquet"))
+    found = json.loads(run("data", "list", "--json")[1])
+    assert set(found) == {"builtin", "formats"}
+
+
+def test_build_info_convert_and_back(run, tmp_path):
+    code, out, err = run("data", "build", "synthetic:points=100,labels=20", "--out", "set")
+    assert (code, out) == (0, "")
+    assert "80 train and 20 test" in err
+    for target in ("csv", "beir"):
+        code, out, err = run("data", "convert", "set", target, "--to", target)
+        assert code == 0, err
+        assert "read as folder" in err
+    code, out, err = run("data", "info", "csv", "--json")
+    assert code == 0
+    assert "read as csv" in err
+    assert json.loads(out)["labels"] == 20
+    assert "Propensity" in run("data", "info", "set")[1] or "propensity" in run("data", "info", "set")[1]
+    first, last = load(tmp_path / "set"), load(tmp_path / "beir")
+    assert list(first.test.texts) == list(last.test.texts)
+    assert (first.train.targets != last.train.targets).nnz == 0
+
+
+def test_existing_folder_is_left_alone(run, tmp_path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "mine.txt").write_text("keep")
+    code, _, err = run("data", "build", "synthetic:points=100,labels=20", "--out", "set")
+    assert one_line(code, err)
+    assert "--overwrite" in err
+    assert (tmp_path / "set" / "mine.txt").read_text() == "keep"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["data", "info", "pydoc"], "pydocs"),
+        (["data", "info", "no/such/folder"], "no such file"),
+        (["data", "info", "synthetic:pints=3"], "points"),
+        (["data", "convert", "synthetic:points=50,labels=9", "x", "--to", "cvs"], "csv"),
+        (["data", "build", "synthetic:points=many", "--out", "x"], "points"),
+        (["data", "infos"], "info"),
+        (["data", "info", "--colour"], "--colour"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_mistakes_are_one_line_and_code_2(run, tmp_path, arguments, words):
+    code, out, err = run(*arguments)
+    assert one_line(code, err), err
+    assert len(err.strip().splitlines()) == 1
+    assert words in err
+    assert out == ""
+    assert not (tmp_path / "x").exists()
+
+
+def test_version(run):
+    import megalabel
+
+    assert run("--version")[:2] == (0, f"megalabel {megalabel.__version__}\n")
+
+
+def test_completion_can_be_shown(run):
+    code, out, _ = run("--show-completion", "bash")
+    assert code == 0
+    assert "megalabel" in out or "complete" in out.lower()

@@ -1,0 +1,71 @@
+import json
+
+import numpy as np
+import pytest
+
+from megalabel import load, save
+from megalabel.data.predictions import write_predictions
+from megalabel.metrics import measure
+from megalabel.types import TopK
+
+
+@pytest.fixture
+def data(tmp_path):
+    made = load("synthetic:points=200,labels=40,seed=4")
+    save(made, tmp_path / "set")
+    return made
+
+
+@pytest.fixture
+def ids(data, tmp_path):
+    rng = np.random.default_rng(0)
+    ids = np.stack([rng.permutation(40)[:10] for _ in range(len(data.test))])
+    scores = np.tile(-np.arange(10, dtype=np.float32), (len(ids), 1))
+    write_predictions(tmp_path / "p.jsonl", data.test, TopK(ids, scores))
+    return ids
+
+
+def test_json_document(run, data, ids):
+    code, out, err = run("evaluate", "--predictions", "p.jsonl", "--data", "set", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    expected = measure(data, ids).to_dict()
+    assert document["metrics"] == pytest.approx(expected["metrics"])
+    assert {"P@1", "PSP@5", "nDCG@3", "R@10", "RP@5", "coverage@1"} <= set(document["metrics"])
+    assert (document["propensity"]["A"], document["propensity"]["B"]) == (0.55, 1.5)
+    assert (document["data"], document["split"]) == ("synthetic", "test")
+
+
+def test_table_prints_a_and_b(run, data, ids):
+    code, out, _ = run("evaluate", "--predictions", "p.jsonl", "--data", "set")
+    assert code == 0
+    assert "PSP" in out
+    assert "0.55" in out
+    assert "1.5" in out
+
+
+def test_missing_rows_count_as_misses_and_are_told(run, data, ids, tmp_path):
+    lines = (tmp_path / "p.jsonl").read_text().splitlines()
+    (tmp_path / "half.jsonl").write_text("\n".join(lines[:20]))
+    code, out, err = run("evaluate", "--predictions", "half.jsonl", "--data", "set", "--json")
+    assert code == 0
+    assert "20 of 40 test rows have no prediction" in err
+    cut = ids.copy()
+    cut[20:] = -1
+    assert json.loads(out)["metrics"] == pytest.approx(measure(data, cut).to_dict()["metrics"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--predictions", "none.jsonl", "--data", "set"], "none.jsonl: no such file"),
+        (["--predictions", "p.jsonl", "--data", "set", "--split", "val"], "has no val rows"),
+        (["--predictions", "p.jsonl", "--data", "elsewhere"], "elsewhere"),
+        (["--predictions", "p.jsonl"], "--data"),
+    ],
+)
+def test_mistakes(run, data, ids, arguments, words):
+    code, out, err = run("evaluate", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert "Traceback" not in err

@@ -1,0 +1,94 @@
+"""Exact search against a full sort in float64."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from megalabel.errors import DataError, SettingError
+from megalabel.index import ExactIndex
+
+
+def brute_force(queries, labels, k, exclude=None):
+    scores = (queries.double() @ labels.double().T).float().numpy()
+    if exclude is not None:
+        scores[exclude.toarray() != 0] = -np.inf
+    ids = np.full((len(queries), k), -1)
+    for row, line in enumerate(scores):
+        order = [i for i in np.lexsort((np.arange(len(line)), -line)) if line[i] > -np.inf][:k]
+        ids[row, : len(order)] = order
+    return ids
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 40), st.integers(1, 9), st.integers(1, 50), st.sampled_from([1, 3, 7, 64]), st.booleans(),
+    st.integers(0, 10_000),
+)  # fmt: skip
+def test_equals_a_full_sort_for_every_block_size(labels, queries, k, block, small_integers, seed):
+    generator = torch.Generator().manual_seed(seed)
+    shape = (labels, 4)
+    if small_integers:  # many exact ties
+        vectors = torch.randint(-1, 2, shape, generator=generator).float()
+        asked = torch.randint(-1, 2, (queries, 4), generator=generator).float()
+    else:
+        vectors, asked = torch.randn(shape, generator=generator), torch.randn(queries, 4, generator=generator)
+    exclude = sparse.random(queries, labels, density=0.3, format="csr", rng=np.random.default_rng(seed))
+    found = ExactIndex(vectors, block=block, batch_size=2).search(asked, k, exclude)
+    np.testing.assert_array_equal(found.ids, brute_force(asked, vectors, k, exclude))
+    assert found.ids.shape == found.scores.shape == (queries, k)
+    assert ((found.scores == -np.inf) == (found.ids == -1)).all()
+
+
+def test_scores_and_ids_are_identical_for_every_block_and_batch_size():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randn(5_000, 96, generator=generator)
+    labels[1_000:1_300] = labels[0]  # 301 labels with one vector: every such query is crowded
+    queries = torch.cat([torch.randn(20, 96, generator=generator), labels[:3]])
+    first = ExactIndex(labels, block=5_001).search(queries, 100)
+    for block, batch_size in [(1_000, 7), (333, 256), (16, 1), (4_999, 3)]:
+        other = ExactIndex(labels, block=block, batch_size=batch_size).search(queries, 100)
+        np.testing.assert_array_equal(first.ids, other.ids)
+        np.testing.assert_array_equal(first.scores, other.scores)
+    assert first.ids[20, :5].tolist() == [0, 1_000, 1_001, 1_002, 1_003]
+
+
+def test_zero_queries_take_the_lowest_ids():
+    found = ExactIndex(torch.randn(1_000, 8, generator=torch.Generator().manual_seed(1)), block=64).search(
+        torch.zeros(2, 8), 5
+    )
+    assert found.ids.tolist() == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_k_larger_than_the_label_set_is_padded():
+    found = ExactIndex(torch.eye(2)).search(torch.tensor([[1.0, 0.0]]), 4)
+    assert found.ids.tolist() == [[0, 1, -1, -1]]
+    assert found.scores.tolist() == [[1.0, 0.0, -np.inf, -np.inf]]
+
+
+def test_no_queries():
+    assert ExactIndex(torch.eye(2)).search(torch.empty(0, 2), 3).ids.shape == (0, 3)
+
+
+def test_half_precision_vectors():
+    found = ExactIndex(torch.eye(3, dtype=torch.bfloat16)).search(torch.eye(3, dtype=torch.float16), 1)
+    assert found.ids.flatten().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: ExactIndex(torch.empty(0, 4)), DataError),
+        (lambda: ExactIndex(torch.full((2, 2), torch.nan)), DataError),
+        (lambda: ExactIndex(torch.eye(2), block=0), SettingError),
+        (lambda: ExactIndex(torch.eye(2)).search(torch.eye(3), 1), DataError),
+        (lambda: ExactIndex(torch.eye(2)).search(torch.eye(2), 0), SettingError),
+        (lambda: ExactIndex(torch.eye(2)).search(torch.full((1, 2), torch.inf), 1), DataError),
+        (lambda: ExactIndex(torch.eye(2)).search(torch.eye(2), 1, sparse.csr_matrix((1, 2))), DataError),
+    ],
+)
+def test_bad_input(make, error):
+    with pytest.raises(error):
+        make()
