@@ -17,6 +17,7 @@ from megalabel._version import __version__
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset, Labels, Split
+    from megalabel.data.formats.objects import from_frames, to_frames
     from megalabel.data.load import load
     from megalabel.data.save import save
     from megalabel.errors import MegalabelError
@@ -32,8 +33,10 @@ _HOME = {
     "Targets": "megalabel.types",
     "TopK": "megalabel.types",
     "evaluate": "megalabel.metrics.evaluate",
+    "from_frames": "megalabel.data.formats.objects",
     "load": "megalabel.data.load",
     "save": "megalabel.data.save",
+    "to_frames": "megalabel.data.formats.objects",
 }
 _PACKAGES = ("data", "encoders", "errors", "index", "losses", "metrics", "types")
 
@@ -47,8 +50,10 @@ __all__ = [  # noqa: RUF022 - __version__ reads better first
     "Targets",
     "TopK",
     "evaluate",
+    "from_frames",
     "load",
     "save",
+    "to_frames",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -122,6 +123,9 @@ class Dataset:
             _check(title, split, len(self.labels))
         if len(self.labels.uids) != len(self.labels):
             raise DataError(f"{len(self.labels)} label texts but {len(self.labels.uids)} label uids")
+        if len(set(self.labels.uids)) != len(self.labels):
+            twice = next(uid for uid, count in Counter(self.labels.uids).items() if count > 1)
+            raise DataError(f"label uid {twice!r} stands twice", remedy="give every label a name of its own")
         if self.points == 0:
             parts = [self.train] if self.val is None else [self.train, self.val]
             counts = sum(np.bincount(part.targets.indices, minlength=len(self.labels)) for part in parts)
@@ -173,6 +177,8 @@ class Dataset:
                 raise DataError(f"a label id of {prefix} is outside 0..{len(labels) - 1}")
             ones = np.ones(len(indices), dtype=np.float32)
             matrix = sparse.csr_matrix((ones, indices, indptr), shape=(len(rows), len(labels)))
+            matrix.sum_duplicates()
+            np.minimum(matrix.data, 1.0, out=matrix.data)
             return Split([text for text, _ in rows], matrix, [f"{prefix}-{i}" for i in range(len(rows))])
 
         return cls(

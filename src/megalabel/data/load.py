@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from megalabel.data.formats import Options, detect, get_format
+from megalabel.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,9 +37,13 @@ def load(
 
     text = str(source)
     path = Path(source)
-    if format is None and text.partition(":")[0] in BUILTIN and not path.exists():
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise DataError(f"this path cannot be read ({error.strerror})", path=path) from error
+    if format is None and text.partition(":")[0] in BUILTIN and not there:
         return build(text, say=say)
-    if not path.exists() and isinstance(source, str) and format is None and path.name == text:
+    if not there and isinstance(source, str) and format is None and path.name == text:
         raise unknown_name(text)
     if format is None:
         format, why = detect(path)

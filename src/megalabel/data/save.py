@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from megalabel.data.formats import get_format
-from megalabel.files import writing_folder
+from megalabel.data.formats import detect, get_format
+from megalabel.errors import DataError, WriteError
+from megalabel.files import check_target, writing_folder
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -23,6 +25,9 @@ def save(
 ) -> None:
     """Write the set into ``folder``, whole or not at all.
 
+    With ``overwrite`` an older data set in its place goes once the new one is complete; a
+    folder that holds anything else is never touched.
+
     >>> import tempfile
     >>> from megalabel import load
     >>> target = tempfile.mkdtemp()
@@ -31,5 +36,13 @@ def save(
     240
     """
     writer = get_format(format)
+    check_target(folder, overwrite=overwrite)
+    if Path(folder).is_dir() and any(Path(folder).iterdir()):
+        try:
+            detect(Path(folder))
+        except DataError:
+            raise WriteError(
+                "this folder holds something else than a data set", path=folder, remedy="choose another name"
+            ) from None
     with writing_folder(folder, overwrite=overwrite) as temporary:
         writer.write(data, temporary)

@@ -1,0 +1,157 @@
+"""debian: packages of the apt lists and the packages they depend on, recommend or suggest.
+
+Text: ``name synopsis``. Of alternatives (``lpr | cups-client``) the first that is a package of
+the lists counts. Labels that more than 450 train points share (libc6 and the like)
+say nothing about a package and are dropped.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import re
+import subprocess
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from megalabel.data.builtin._items import Items, split_items
+from megalabel.data.builtin.settings import Setting
+from megalabel.data.cache import cached
+from megalabel.errors import DataError
+from megalabel.files import decode
+from megalabel.progress import track
+
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+
+__all__ = ["SETTINGS", "build"]
+
+VERSION = 1  # of this builder; a new number leaves cached sets behind
+TEST_SHARE = 0.2
+MOST_POINTS = 450  # train points of one label
+LISTS = Path("/var/lib/apt/lists")
+RELATIONS = ("Pre-Depends", "Depends", "Recommends", "Suggests")
+REMEDY = "run apt-get update on Debian or Ubuntu, or give debian:path=FILE with a Packages file"
+
+# First bytes -> how the file is unpacked, in Python or by the first command that is there.
+PACKED: dict[bytes, Callable[[bytes], bytes]] = {
+    b"\x1f\x8b": gzip.decompress,
+    b"\xfd7zXZ": lzma.decompress,
+    b"BZh": bz2.decompress,
+}
+UNPACKERS = {b"\x04\x22\x4d\x18": "lz4", b"\x28\xb5\x2f\xfd": "zstd"}
+APT = "/usr/lib/apt/apt-helper"
+
+SETTINGS = {
+    "path": Setting("path", None, "a Packages file, or a folder of them; the lists of apt"),
+    "seed": Setting("whole", 0, "which packages are test points"),
+}
+
+
+def build(values: dict[str, Any], say: Callable[[str], None]) -> Dataset:
+    """Return the set, from the cache if the same lists were read before."""
+    files = _files(values["path"])
+    content = hashlib.sha256()
+    for path in files:
+        content.update(_bytes(path))
+    key = {"set": "debian", "builder": VERSION, "seed": values["seed"], "content": content.hexdigest()}
+    return cached(key, lambda: _make(files, values["seed"], say), say=say)
+
+
+def _files(path: Path | None) -> list[Path]:
+    place = LISTS if path is None else path
+    if place.is_file():
+        return [place]
+    found = sorted(file for file in place.glob("*Packages*") if re.search(r"(^|_)Packages(\.\w+)?$", file.name))
+    if not found:
+        what = "there are no package lists here" if place.is_dir() else "no such file or folder"
+        raise DataError(what, path=place, remedy=REMEDY)
+    return found
+
+
+def _make(files: list[Path], seed: int, say: Callable[[str], None]) -> Dataset:
+    texts: dict[str, str] = {}
+    related: dict[str, list[list[str]]] = {}
+    for path in files:
+        for name, synopsis, others in track(_packages(path), f"reading {path.name}", unit="packages"):
+            if name not in texts:  # the first list that has a package counts
+                texts[name] = f"{name} {synopsis}".strip()
+                related[name] = others
+    uids = sorted(texts)
+    place = {uid: i for i, uid in enumerate(uids)}
+    chosen = (
+        (name, next((other for other in group if other in place), None)) for name in uids for group in related[name]
+    )
+    pairs = [(place[name], place[other]) for name, other in chosen if other is not None]
+    if not pairs:
+        raise DataError("no package here names another one", path=files[0], remedy=REMEDY)
+    say(f"debian: {len(uids):,} packages with {len(pairs):,} relations from {', '.join(path.name for path in files)}")
+    return split_items(
+        Items([texts[uid] for uid in uids], uids, np.array(pairs, dtype=np.int64)),
+        name="debian",
+        about="Debian packages and the packages they depend on, recommend or suggest",
+        licence="names and synopses of Debian packages, free to use",
+        share=TEST_SHARE,
+        seed=seed,
+        most_points=MOST_POINTS,
+    )
+
+
+def _packages(path: Path) -> Iterator[tuple[str, str, list[list[str]]]]:
+    """Yield (name, synopsis, packages it names with their alternatives) of every stanza of a Packages file."""
+    number = 1
+    for stanza in _unpacked(path).split(b"\n\n"):
+        fields: dict[str, str] = {}
+        for line in decode(stanza, path, number).split("\n"):
+            key, colon, value = line.partition(":")
+            if colon and not key[:1].isspace():
+                fields[key] = value.strip()
+        number += stanza.count(b"\n") + 2
+        if "Package" in fields:
+            groups = ",".join(fields[key] for key in RELATIONS if key in fields).split(",")
+            yield fields["Package"], fields.get("Description", ""), [_names(group) for group in groups]
+
+
+def _names(group: str) -> list[str]:
+    """Return the packages of ``python3:any (>= 3.11) | python3-minimal``, in order."""
+    found = (re.match(r"\s*([a-z0-9][a-z0-9+.-]+)", part) for part in group.split("|"))
+    return [match[1] for match in found if match]
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"could not read, {(error.strerror or str(error)).lower()}", path=path) from error
+    if not content:
+        raise DataError("the file is empty", path=path, remedy=REMEDY)
+    return content
+
+
+def _unpacked(path: Path) -> bytes:
+    content = _bytes(path)
+    for magic, unpack in PACKED.items():
+        if content.startswith(magic):
+            try:
+                return unpack(content)
+            except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
+                raise DataError(f"the packed file is broken ({error})", path=path, remedy="fetch it again") from error
+    tool = next((tool for magic, tool in UNPACKERS.items() if content.startswith(magic)), None)
+    return content if tool is None else _run(path, tool)
+
+
+def _run(path: Path, tool: str) -> bytes:
+    for command in ([APT, "cat-file", str(path)], [tool, "-dc", str(path)]):
+        try:
+            return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
+        except FileNotFoundError:
+            continue
+        except subprocess.CalledProcessError as error:
+            raise DataError("the packed file is broken", path=path, remedy="fetch it again") from error
+    raise DataError(f"there is nothing here to unpack {tool} files with", path=path, remedy=f"install {tool}")

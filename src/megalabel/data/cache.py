@@ -1,0 +1,105 @@
+"""Where megalabel keeps what it can make again, and built data sets kept there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from megalabel.errors import DataError, MegalabelError, WriteError
+from megalabel.files import writing, writing_folder
+
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+
+__all__ = ["cache_folder", "cached"]
+
+_ENTRY = "entry.json"
+
+
+def cache_folder(*parts: str) -> Path:
+    """Return a folder of the cache; it need not exist yet.
+
+    The cache is $MEGALABEL_CACHE, or megalabel under $XDG_CACHE_HOME, or ~/.cache/megalabel.
+    """
+    own, shared = os.environ.get("MEGALABEL_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
+    if own:
+        root = Path(own).expanduser().absolute()
+    elif Path(shared).is_absolute():
+        root = Path(shared) / "megalabel"
+    else:
+        try:
+            root = Path.home() / ".cache" / "megalabel"
+        except RuntimeError as error:
+            raise WriteError("there is no home folder to cache in", remedy="set MEGALABEL_CACHE to a folder") from error
+    return root.joinpath(*parts)
+
+
+def cached(
+    key: Mapping[str, Any],
+    build: Callable[[], Dataset],
+    *,
+    keep: Callable[[], bool] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Dataset:
+    """Return the set kept under ``key``, or build it and keep it.
+
+    ``key`` holds everything the set depends on, as JSON: its name under ``"set"``,
+    settings, versions. ``keep`` is asked after building if the set is worth keeping. An
+    entry that is damaged is built again; a cache that cannot be written only means that
+    nothing is kept. Processes that build the same set at once each write a whole entry,
+    and the last one stays.
+    """
+    say = say or (lambda text: None)
+    packed = orjson.dumps(dict(key), option=orjson.OPT_SORT_KEYS)
+    try:
+        folder = cache_folder("data", f"{key['set']}-{hashlib.sha256(packed).hexdigest()[:16]}")
+    except WriteError as error:
+        say(f"{key['set']} is not cached: {error}")
+        return build()
+    data = _read(folder, packed, say)
+    if data is None:
+        data = build()
+        if keep is not None and not keep():
+            return data
+        try:
+            _keep(data, folder, packed)
+        except WriteError as error:
+            say(f"{key['set']} is not cached: {error}")
+    return data
+
+
+def _read(folder: Path, packed: bytes, say: Callable[[str], None]) -> Dataset | None:
+    """Return the entry, or None if there is none or it is not whole."""
+    from megalabel.data.formats import Options, get_format
+
+    try:
+        if not (folder / _ENTRY).is_file():
+            return None
+        entry = orjson.loads((folder / _ENTRY).read_bytes())
+        if entry["key"] != orjson.loads(packed) or entry["files"] != _sizes(folder):
+            raise DataError("the files are not those that were written", path=folder)
+        data = get_format("folder").read(folder, Options())
+    except (MegalabelError, OSError, ValueError, KeyError, TypeError) as error:
+        say(f"a damaged cache entry is built again: {error}")
+        return None
+    say(f"{data.name}: taken from the cache, {folder}")
+    return data
+
+
+def _keep(data: Dataset, folder: Path, packed: bytes) -> None:
+    from megalabel.data.formats import get_format
+
+    with writing_folder(folder, overwrite=True) as temporary:
+        get_format("folder").write(data, temporary)
+        entry = {"key": orjson.loads(packed), "files": _sizes(temporary)}
+        with writing(temporary / _ENTRY) as out:
+            out.write(orjson.dumps(entry, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.name != _ENTRY}

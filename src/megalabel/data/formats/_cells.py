@@ -1,0 +1,202 @@
+"""Shared by the tables: what stands in a cell of the labels column, and which labels that means."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from megalabel.data.dataset import Labels
+from megalabel.data.formats._rows import show_weight
+
+__all__ = ["Cell", "Splitter", "is_missing", "joiner", "name_labels", "parse_cell", "parse_weights", "resolve"]
+
+Token = str | int
+Cell = str | tuple[Token, ...]  # a text still to be split, or a list of labels
+
+GUESSED = ("|", ";", ",")
+SEPARATORS = (*GUESSED, " ", "\x1f", "\x1e")
+
+
+class Splitter(NamedTuple):
+    """How the labels of one cell are told apart; no separator means one label a cell.
+
+    >>> Splitter(";", strip=True).tokens("red; green;")
+    ['red', 'green']
+    """
+
+    separator: str | None
+    strip: bool
+
+    def tokens(self, cell: Cell) -> Sequence[Token]:
+        """Return the labels of a cell."""
+        if not isinstance(cell, str):
+            return cell
+        if not cell:
+            return ()
+        parts = [cell] if self.separator is None else cell.split(self.separator)
+        return [part.strip() for part in parts if part and not part.isspace()] if self.strip else parts
+
+
+def parse_cell(value: Any) -> Cell:
+    """Return a cell: nothing, a text, or a list of labels, given as a list or written as one.
+
+    >>> parse_cell('["red", "green"]'), parse_cell("red|green"), parse_cell(None), parse_cell(7)
+    (('red', 'green'), 'red|green', '', (7,))
+    """
+    if is_missing(value):
+        return ""
+    if isinstance(value, str):
+        found = _listed(value)
+        return value if found is None or _odd(found) else tuple(found)
+    found = _as_list(value)
+    labels = [_plain(label) for label in ([value] if found is None else found)]
+    if _odd(labels):
+        raise ValueError(f"label {_odd(labels)[0]!r:.60} is neither a text nor a whole number")
+    return tuple(labels)
+
+
+def parse_weights(value: Any, splitter: Splitter) -> list[Any]:
+    """Return the weights of a cell as numbers; what is no number stays as it is, for the caller to refuse."""
+    if is_missing(value) or value == "":
+        return []
+    if not isinstance(value, str):
+        found = _as_list(value)
+        return [value] if found is None else found
+    found = _listed(value)
+    return [_number(part) for part in splitter.tokens(value)] if found is None else found
+
+
+def resolve(
+    cells: Iterable[Cell], labels: Labels, separator: str | None
+) -> tuple[Splitter, Callable[[str], int | None]]:
+    """Return how to split the cells and how to look up a label: by uid, else by text, else by number.
+
+    A separator that is not given is the one for which every label is known. Numbers are
+    positions in the label set only where none of them is a known uid or text. Where no
+    way fits, the way that knows most labels is returned and the caller meets the unknown.
+    """
+    distinct = set(cells)
+    ways = [Splitter(s, strip) for strip in (False, True) for s in _choices(separator)]
+    tables = [{uid: i for i, uid in enumerate(labels.uids)}, _unique(labels.texts)]
+    for table in tables:
+        for way in ways:
+            if all(str(token) in table for cell in distinct for token in way.tokens(cell)):
+                return way, table.get
+    best, most = guess(distinct, separator), 0
+    chosen: Callable[[str], int | None] = tables[0].get
+    for table in tables:
+        for way in ways:
+            known = sum(str(token) in table for cell in distinct for token in way.tokens(cell))
+            if known > most:
+                best, most, chosen = way, known, table.get
+    if most == 0:
+        for way in ways:
+            if all(_is_whole(token) for cell in distinct for token in way.tokens(cell)):
+                return way, int
+    return best, chosen
+
+
+def name_labels(cells: Iterable[Cell], separator: str | None) -> tuple[Splitter, Labels]:
+    """Return how to split the cells, and the labels found there, sorted by name (numbers by value)."""
+    distinct = set(cells)
+    way = guess(distinct, separator)
+    tokens = {token for cell in distinct for token in way.tokens(cell)}
+    whole = [token for token in tokens if isinstance(token, int)]
+    names = [str(i) for i in sorted(whole)] if len(whole) == len(tokens) else sorted({str(token) for token in tokens})
+    return way, Labels(names, names)
+
+
+def guess(cells: Iterable[Cell], separator: str | None) -> Splitter:
+    """Return the way to split cells of unknown labels: by the first of | ; , that stands in any of them."""
+    if separator is not None:
+        return Splitter(_choices(separator)[0], strip=True)
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    return Splitter(next((s for s in GUESSED if any(s in text for text in texts)), None), strip=True)
+
+
+def joiner(uids: Sequence[str]) -> tuple[Callable[[list[str]], str], Callable[[list[float]], str]]:
+    """Return how to write labels, and weights, into a cell so that :func:`resolve` reads the same back.
+
+    >>> labels, weights = joiner(["a", "b|c"])
+    >>> labels(["a", "b|c"]), weights([1.0, 0.5])
+    ('a;b|c', '1.0;0.5')
+    """
+    plain = all(uid and not uid.startswith("[") for uid in uids)
+    free = next((s for s in SEPARATORS if plain and not any(s in uid for uid in uids)), None)
+    if free is None:
+        return lambda labels: orjson.dumps(labels).decode(), lambda weights: orjson.dumps(weights).decode()
+    return free.join, lambda weights: free.join(show_weight(weight) for weight in weights)
+
+
+def is_missing(value: Any) -> bool:
+    """Tell whether a cell holds nothing: None, NaN or the NA of pandas."""
+    return (
+        value is None or (isinstance(value, float) and value != value) or type(value).__name__ in {"NAType", "NaTType"}
+    )
+
+
+def _choices(separator: str | None) -> tuple[str | None, ...]:
+    if separator is None:
+        return (None, *SEPARATORS)
+    return (separator.replace("\\t", "\t") or None,)
+
+
+def _unique(texts: Sequence[str]) -> dict[str, int]:
+    """Map each text to its place; a text that stands twice names nothing."""
+    places: dict[str, int] = {}
+    twice = set()
+    for i, text in enumerate(texts):
+        if text in places:
+            twice.add(text)
+        places[text] = i
+    return {text: i for text, i in places.items() if text not in twice}
+
+
+def _listed(text: str) -> list[Any] | None:
+    """Return the list that a text spells in JSON or Python, or None."""
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        try:
+            found = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+    return found if isinstance(found, list) else None
+
+
+def _as_list(value: Any) -> list[Any] | None:
+    if isinstance(value, list | tuple):
+        return list(value)
+    if hasattr(value, "tolist"):  # numpy
+        value = value.tolist()
+    elif hasattr(value, "to_list"):  # polars
+        value = value.to_list()
+    return value if isinstance(value, list) else None
+
+
+def _plain(label: Any) -> Any:
+    """Turn a number of numpy into one of Python."""
+    return label.item() if type(label).__module__ == "numpy" and hasattr(label, "item") else label
+
+
+def _odd(labels: list[Any]) -> list[Any]:
+    """Return the labels that are neither texts nor whole numbers."""
+    return [label for label in labels if not isinstance(label, str) and type(label) is not int]
+
+
+def _number(part: Token) -> Any:
+    try:
+        return float(part)
+    except ValueError:
+        return part
+
+
+def _is_whole(token: Token) -> bool:
+    if isinstance(token, int):
+        return True
+    return len(token) < 20 and token.isascii() and token.removeprefix("-").isdigit()

@@ -1,0 +1,247 @@
+"""Shared by CSV, TSV, Parquet and data frames: from columns to a data set and back."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from megalabel.data.dataset import Dataset, Labels, Split
+from megalabel.data.formats import Options
+from megalabel.data.formats._cells import Cell, is_missing, name_labels, parse_cell, parse_weights, resolve
+from megalabel.data.formats._rows import PARTS, LabelCollector, RowCollector
+from megalabel.data.formats.folder import assemble, make_split
+from megalabel.errors import DataError
+from megalabel.files import find, need
+
+__all__ = ["Points", "Table", "build_splits", "collect", "label_rows", "point_rows", "read_label_table", "read_tables"]
+
+TEXT = ("text", "title", "query", "sentence", "content", "document", "question", "description", "body", "abstract")
+LABELS = ("labels", "label", "tags", "tag", "categories", "category", "targets", "target", "classes", "class", "topics")
+UID = ("uid", "id", "_id", "guid")
+KNOWN = {*TEXT, *LABELS, *UID, "weights", "split", "name"}
+
+NAMES = {
+    "train": ("train", "trn", "training"),
+    "val": ("val", "valid", "validation", "dev"),
+    "test": ("test", "tst", "testing"),
+}
+LABEL_NAMES = ("labels", "label", "lbl")
+SPLITS = {name: split for split, names in NAMES.items() for name in names}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Any table: where it is (for messages), its columns, and its rows as (line, cells of the columns asked for)."""
+
+    path: Path | str
+    columns: Sequence[str]
+    rows: Callable[[Sequence[str]], Iterator[tuple[int, Sequence[Any]]]]
+
+    def guess(self, names: Sequence[str], taken: Sequence[str | None] = ()) -> str | None:
+        """Return the first column called one of ``names``, in any case, that is not taken."""
+        found = {column.strip().lower(): column for column in reversed(self.columns) if column not in taken}
+        return next((found[name] for name in names if name in found), None)
+
+    def column(self, given: str | None, names: Sequence[str], what: str, taken: Sequence[str | None] = ()) -> str:
+        """Return the column given, or guess it; where neither is there, list what is."""
+        found = self.guess(names, taken) if given is None else given
+        if found is None or found not in self.columns:
+            missing = f"no {what} column" if given is None else f"no column {given!r}"
+            remedy = f"name it with --{what}-column ({what}_column= in Python)"
+            raise DataError(f"{missing} among: {', '.join(self.columns)}", path=self.path, remedy=remedy)
+        return found
+
+
+class Points:
+    """The rows of one split as they stand in the table, before anyone knows the label set."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = path
+        self.lines = array("q")
+        self.texts: list[str] = []
+        self.uids: list[str] = []
+        self.cells: list[Cell] = []
+        self.weights: list[Any] = []
+        self.names: dict[str | int, str | int] = {}
+
+    def add_cell(self, value: Any) -> None:
+        """Add a cell of the labels column; a label that stands in many lists is kept once."""
+        cell = parse_cell(value)
+        self.cells.append(cell if isinstance(cell, str) else tuple(self.names.setdefault(t, t) for t in cell))
+
+
+def collect(table: Table, options: Options, split: str | None) -> dict[str, Points]:
+    """Read the rows of a table; with split None its ``split`` column, if any, says where each row belongs."""
+    given = (options.text_column, options.labels_column, options.uid_column)
+    text = table.column(options.text_column, TEXT, "text", given)
+    labels = table.column(options.labels_column, LABELS, "labels", (*given, text))
+    uid = table.guess(UID, given) if options.uid_column is None else table.column(options.uid_column, (), "uid")
+    weights = table.guess(["weights"])
+    by = table.guess(["split"]) if split is None else None
+    wanted = [name for name in (text, labels, uid, weights, by) if name is not None]
+    places = {name: wanted.index(name) for name in wanted}
+    parts: dict[str, Points] = {}
+    for line, cells in table.rows(wanted):
+        part = _split_name(table.path, line, cells[places[by]]) if by is not None else split or "train"
+        points = parts.setdefault(part, Points(table.path))
+        points.lines.append(line)
+        points.texts.append(text_cell(table.path, line, text, cells[places[text]]))
+        if uid is None:
+            points.uids.append(f"{PARTS[part]}-{len(points.uids)}")
+        else:
+            points.uids.append(text_cell(table.path, line, uid, cells[places[uid]]))
+        try:
+            points.add_cell(cells[places[labels]])
+        except ValueError as error:
+            raise DataError(str(error), path=table.path, line=line) from None
+        if weights is not None:
+            points.weights.append(cells[places[weights]])
+    if not parts:
+        raise DataError("there is no row below the header", path=table.path)
+    return parts
+
+
+def read_label_table(table: Table) -> Labels:
+    """Read uid and text of each label; a missing uid is the text (where texts differ), a missing text the uid."""
+    uid = table.guess(UID)
+    text = table.guess((*TEXT, "name", *LABELS))
+    if uid is None and text is not None:
+        uid = table.guess(("label", "name", "code"), (text,))
+    others = [column for column in table.columns if column != uid]
+    if text is None and len(others) == 2 and uid is None:
+        uid, text = others
+    elif text is None and len(others) < 2:
+        text = others[0] if others else uid
+    if text is None:
+        raise DataError(f"no text column among: {', '.join(table.columns)}", path=table.path)
+    lines: list[int] = []
+    texts: list[str] = []
+    uids: list[str] = []
+    for line, (label, *rest) in table.rows([text] if uid is None else [text, uid]):
+        lines.append(line)
+        texts.append(text_cell(table.path, line, text, label))
+        uids.extend(text_cell(table.path, line, uid or "", cell) for cell in rest)
+    if uid is None:
+        uids = texts if len(set(texts)) == len(texts) else [f"lbl-{i}" for i in range(len(texts))]
+    found = LabelCollector(table.path)
+    for line, name, label in zip(lines, uids, texts, strict=True):
+        found.add(line, name, label)
+    return found.labels()
+
+
+def build_splits(
+    parts: dict[str, Points], labels: Labels | None, label_path: Path | str | None, separator: str | None
+) -> tuple[dict[str, Split], Labels]:
+    """Turn collected rows into splits over one label set, the given one or the one the rows name."""
+    cells = (cell for points in parts.values() for cell in points.cells)
+    look_up: Callable[[str], int | None]
+    if labels is None:
+        way, labels = name_labels(cells, separator)
+        look_up = {uid: i for i, uid in enumerate(labels.uids)}.get
+    else:
+        way, look_up = resolve(cells, labels, separator)
+    splits = {}
+    for name, points in parts.items():
+        rows = RowCollector(points.path)
+        for i, (line, cell) in enumerate(zip(points.lines, points.cells, strict=True)):
+            ids = _ids(way.tokens(cell), look_up, points.path, line, label_path)
+            rows.add(line, ids, parse_weights(points.weights[i], way) if points.weights else None)
+        splits[name] = make_split(points.path, points.texts, points.uids, rows.matrix(max(len(labels), 1)))
+    return splits, labels
+
+
+def read_tables(path: Path, options: Options, ending: str, open_table: Callable[[Path], Table]) -> Dataset:
+    """Read one file, or a folder with train, test, val and labels tables that end in ``ending``."""
+    label_path = options.label_file
+    if path.is_file():
+        parts = collect(open_table(path), options, None)
+        if "train" not in parts:
+            raise DataError("no row of this file is a train row", path=path)
+        if "test" not in parts and options.test_share is None:
+            options = replace(options, test_share=0.1)  # one file has no other place for test rows
+    else:
+        sources = {split: find(path, *(f"{name}{ending}" for name in names)) for split, names in NAMES.items()}
+        sources["train"] = need(path, *(f"{name}{ending}" for name in NAMES["train"]))
+        label_path = label_path or find(path, *(f"{name}{ending}" for name in LABEL_NAMES))
+        parts = {}
+        for split, source in sources.items():
+            if source is not None:
+                parts |= collect(open_table(source), options, split)
+    labels = None if label_path is None else read_label_table(open_any(label_path))
+    splits, labels = build_splits(parts, labels, label_path, options.separator)
+    return assemble(path, splits, labels, options)
+
+
+def open_any(path: Path) -> Table:
+    """Open a label file, whatever kind of table it is."""
+    if path.suffix == ".parquet":
+        from megalabel.data.formats.parquet import open_parquet
+
+        return open_parquet(path)
+    from megalabel.data.formats._delimited import open_delimited
+
+    return open_delimited(path, "\t" if ".tsv" in path.suffixes else ",")
+
+
+def point_rows(split: Split, label_uids: Sequence[str]) -> Iterator[tuple[str, str, list[str], list[float]]]:
+    """Yield (uid, text, label uids, weights) of every point."""
+    indptr, indices, values = split.targets.indptr, split.targets.indices, split.targets.data
+    for i, (uid, text) in enumerate(zip(split.uids, split.texts, strict=True)):
+        part = slice(indptr[i], indptr[i + 1])
+        yield uid, text, [label_uids[label] for label in indices[part].tolist()], values[part].tolist()
+
+
+def label_rows(labels: Labels) -> Iterator[tuple[str, str]]:
+    """Yield (uid, text) of every label."""
+    return zip(labels.uids, labels.texts, strict=True)
+
+
+def has_weights(split: Split) -> bool:
+    """Tell whether some relevance differs from 1."""
+    return bool(np.any(split.targets.data != 1.0))
+
+
+def text_cell(path: Path | str, line: int, column: str, value: Any) -> str:
+    """Return the text of a cell; a whole number is taken as its digits."""
+    if isinstance(value, str):
+        return value
+    if type(value) is int:
+        return str(value)
+    if is_missing(value):
+        raise DataError(f"the {column} of this row is missing", path=path, line=line, remedy="fill in '' or drop it")
+    raise DataError(f"{column} must be a text, not {value!r:.60}", path=path, line=line)
+
+
+def _ids(
+    tokens: Sequence[str | int],
+    look_up: Callable[[str], int | None],
+    path: Path | str,
+    line: int,
+    label_path: Path | str | None,
+) -> list[int]:
+    ids = []
+    for token in tokens:
+        found = look_up(str(token))
+        if found is None:
+            where = f" ({label_path})" if label_path is not None else ""
+            remedy = "add it there, or name the separator with --separator"
+            raise DataError(
+                f"label {token!r:.60} is not in the label table{where}", path=path, line=line, remedy=remedy
+            )
+        ids.append(found)
+    if len(set(ids)) < len(ids):
+        twice = next(token for i, token in enumerate(tokens) if ids[i] in ids[:i])
+        raise DataError(f"label {twice!r:.60} stands twice in one row", path=path, line=line)
+    return ids
+
+
+def _split_name(path: Path | str, line: int, value: Any) -> str:
+    name = SPLITS.get(str(value).strip().lower())
+    if name is None:
+        raise DataError(f"split {value!r} is none of train, val and test", path=path, line=line)
+    return name

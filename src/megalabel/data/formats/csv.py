@@ -1,0 +1,32 @@
+"""Comma-separated tables: one file, or a folder with train.csv, test.csv, labels.csv and optional val.csv.
+
+Columns: text, labels (a separator between them, or a JSON list), optional uid and
+weights, and in a single file an optional split (train, val, test). labels.csv holds uid
+and text of each label; without it labels are named by what stands in the cells.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from megalabel.data.dataset import Dataset
+from megalabel.data.formats import Options
+from megalabel.data.formats._delimited import looks_delimited, open_delimited, write_delimited
+from megalabel.data.formats._tables import read_tables
+
+__all__ = ["looks_like", "read", "write"]
+
+
+def looks_like(path: Path) -> str | None:
+    """Recognise train.csv in a folder, or a comma- or semicolon-separated file."""
+    return looks_delimited(path, ".csv", ",;")
+
+
+def read(path: Path, options: Options) -> Dataset:
+    """Read the file or folder; everything wrong in it is one DataError with file and line."""
+    return read_tables(path, options, ".csv", lambda table: open_delimited(table, ","))
+
+
+def write(data: Dataset, folder: Path) -> None:
+    """Write train.csv, test.csv, labels.csv and val.csv into an empty folder."""
+    write_delimited(data, folder, ".csv", ",")

@@ -1,0 +1,186 @@
+"""The folder format: JSON lines, plain or gzip, one object a point or label.
+
+``trn.jsonl``, ``tst.jsonl`` and optional ``val.jsonl`` hold ``{"uid", "text", "labels":
+[ints]}`` with optional ``"weights"``; ``lbl.jsonl`` holds ``{"uid", "text"}``; optional
+``filter_trn.txt`` (``_val``, ``_tst``) hold ``row label`` pairs; optional ``card.json``
+holds name, about, licence and propensity constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from megalabel.data.dataset import Dataset, Labels, Split
+from megalabel.data.formats import Options
+from megalabel.data.formats._rows import PARTS, LabelCollector, RowCollector, read_filter, write_pairs
+from megalabel.data.propensity_constants import propensity_constants
+from megalabel.errors import DataError
+from megalabel.files import find, json_rows, need, open_bytes, writing
+from megalabel.progress import track
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+__all__ = ["looks_like", "read", "write"]
+
+
+def looks_like(path: Path) -> str | None:
+    """Recognise the folder by trn.jsonl and lbl.jsonl."""
+    if path.is_dir() and find(path, "trn.jsonl") and find(path, "lbl.jsonl"):
+        return "it holds trn.jsonl and lbl.jsonl"
+    return None
+
+
+def read(path: Path, options: Options) -> Dataset:
+    """Read the folder; everything wrong in it is one DataError with file and line."""
+    labels = _read_labels(need(path, "lbl.jsonl"))
+    sources = {name: find(path, f"{stem}.jsonl") for name, stem in PARTS.items()}
+    sources["train"] = need(path, "trn.jsonl")
+    splits = {name: _read_split(source, len(labels)) for name, source in sources.items() if source is not None}
+    return assemble(path, splits, labels, options)
+
+
+def assemble(path: Path, splits: dict[str, Split], labels: Labels, options: Options) -> Dataset:
+    """Put parts read from ``path`` together: filters, card, and a test part held out of train if one is asked for."""
+    name = path.resolve().name.removesuffix(".gz").rsplit(".", 1)[0] if path.is_file() else path.resolve().name
+    card: dict[str, Any] = {"name": name}
+    if path.is_dir():
+        splits = {name: _with_filter(path, name, split) for name, split in splits.items()}
+        card |= read_card(path / "card.json") if (path / "card.json").is_file() else {}
+    try:
+        return put_together(splits, labels, card, options)
+    except DataError as error:
+        error.path = path if error.path is None else error.path
+        raise
+
+
+def put_together(splits: dict[str, Split], labels: Labels, card: dict[str, Any], options: Options) -> Dataset:
+    """Return the data set of these parts; where there is no test part, hold one out of train if one is asked for."""
+    from megalabel.data.hold_out import hold_out
+
+    card = {"propensity": propensity_constants(card["name"])} | card
+    train, val, test = (splits.get(name) for name in PARTS)
+    if train is None:
+        raise DataError("this set has no train rows")
+    if test is not None:
+        return Dataset(train=train, val=val, test=test, labels=labels, **card)
+    if options.test_share is None:
+        raise DataError("this set has no test rows", remedy="add them, or give --test-share 0.1")
+    whole = Dataset(train=train, val=val, test=train, labels=labels, **card)
+    return hold_out(whole, share=options.test_share, most=len(train), seed=options.seed, into="test")
+
+
+def _with_filter(folder: Path, name: str, split: Split) -> Split:
+    rows, labels = split.targets.shape
+    return replace(split, filter=read_filter(folder, name, rows, labels))
+
+
+def read_card(path: Path) -> dict[str, Any]:
+    """Read name, about, licence and propensity from card.json."""
+    with open_bytes(path) as stream:
+        try:
+            card = orjson.loads(stream.read())
+        except orjson.JSONDecodeError as error:
+            raise DataError(f"broken JSON ({error.msg})", path=path, line=error.lineno) from error
+    if not isinstance(card, dict):
+        raise DataError("a JSON object was expected", path=path)
+    found: dict[str, Any] = {key: card[key] for key in ("name", "about", "licence") if isinstance(card.get(key), str)}
+    if "propensity" in card:
+        pair = card["propensity"]
+        if not (isinstance(pair, list) and len(pair) == 2 and all(type(x) in (int, float) for x in pair)):
+            raise DataError("propensity must be two numbers [A, B]", path=path)
+        found["propensity"] = (float(pair[0]), float(pair[1]))
+    return found
+
+
+def write(data: Dataset, folder: Path) -> None:
+    """Write the set into an empty folder, gzip-compressed."""
+    with writing(folder / "lbl.jsonl.gz") as out:
+        for uid, text in zip(data.labels.uids, data.labels.texts, strict=True):
+            out.write(dump({"uid": uid, "text": text}, folder / "lbl.jsonl.gz"))
+    for name, split in data.splits.items():
+        target = folder / f"{PARTS[name]}.jsonl.gz"
+        with writing(target) as out:
+            for row in track(rows_of(split), f"writing {target.name}", total=len(split)):
+                out.write(dump(row, target))
+    write_filters(data, folder)
+    write_card(data, folder)
+
+
+def write_filters(data: Dataset, folder: Path, name: str = "filter_{stem}.txt.gz") -> None:
+    """Write the filter file of every split that has pairs; ``name`` may use {stem} (trn) and {split} (train)."""
+    for split, part in data.splits.items():
+        if len(part.filter):
+            with writing(folder / name.format(stem=PARTS[split], split=split)) as out:
+                out.write(write_pairs(part.filter))
+
+
+def write_card(data: Dataset, folder: Path) -> None:
+    """Write card.json."""
+    card = {"name": data.name, "about": data.about, "licence": data.licence, "propensity": list(data.propensity)}
+    with writing(folder / "card.json") as out:
+        out.write(dump(card, folder / "card.json", orjson.OPT_INDENT_2))
+
+
+def rows_of(split: Split) -> Iterator[dict[str, Any]]:
+    """Yield the JSON object of every point; weights only where some differ from 1."""
+    weighted = bool(np.any(split.targets.data != 1.0))
+    indptr, indices, values = split.targets.indptr, split.targets.indices, split.targets.data
+    for i, (uid, text) in enumerate(zip(split.uids, split.texts, strict=True)):
+        part = slice(indptr[i], indptr[i + 1])
+        row = {"uid": uid, "text": text, "labels": indices[part].tolist()}
+        yield row | {"weights": values[part].tolist()} if weighted else row
+
+
+def dump(row: dict[str, Any], path: Path, option: int = 0) -> bytes:
+    """Return the JSON of one object and a newline; text that UTF-8 cannot hold is a DataError."""
+    try:
+        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE | option)
+    except orjson.JSONEncodeError as error:
+        raise DataError(f"{row!r:.100} cannot be written ({error})", path=path) from error
+
+
+def _read_labels(path: Path) -> Labels:
+    found = LabelCollector(path)
+    for line, row in json_rows(path):
+        found.add(line, string(row, "uid", path, line), string(row, "text", path, line))
+    return found.labels()
+
+
+def _read_split(path: Path, labels: int) -> Split:
+    texts: list[str] = []
+    uids: list[str] = []
+    rows = RowCollector(path)
+    for line, row in json_rows(path):
+        uids.append(string(row, "uid", path, line))
+        texts.append(string(row, "text", path, line))
+        if "labels" not in row:
+            raise DataError('the key "labels" is missing', path=path, line=line)
+        rows.add(line, row["labels"], row.get("weights"))
+    return make_split(path, texts, uids, rows.matrix(labels))
+
+
+def make_split(path: Path | str, texts: list[str], uids: list[str], targets: csr_matrix) -> Split:
+    """Return the split read from ``path``, or say that it has no rows or no positives."""
+    if not texts:
+        raise DataError("there is no point in this file", path=path)
+    if targets.nnz == 0:
+        raise DataError("no row of this file has a label: no positives at all", path=path)
+    return Split(texts, targets, uids)
+
+
+def string(row: dict[str, Any], key: str, path: Path, line: int) -> str:
+    """Return a text field; a number is taken as its digits, anything else is an error."""
+    value = row.get(key)
+    if isinstance(value, str):
+        return value
+    if type(value) is int:
+        return str(value)
+    what = f'the key "{key}" is missing' if key not in row else f'"{key}" must be a text, not {value!r:.60}'
+    raise DataError(what, path=path, line=line)

@@ -1,0 +1,147 @@
+"""Shared by the tests of built-in sets."""
+
+import hashlib
+
+import pytest
+
+
+def fingerprint_of(data) -> str:
+    """Return a hash of everything a set holds."""
+    content = hashlib.sha256(repr((data.name, data.about, data.licence, data.propensity, data.points)).encode())
+    for split in data.splits.values():
+        for array in (split.targets.indptr, split.targets.indices, split.targets.data, split.filter):
+            content.update(repr((array.dtype, array.shape)).encode() + array.tobytes())
+        content.update("\n".join([*split.texts, *split.uids]).encode())
+    content.update("\n".join([*data.labels.texts, *data.labels.uids]).encode())
+    return content.hexdigest()
+
+
+@pytest.fixture
+def fingerprint():
+    return fingerprint_of
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of the test's own."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("MEGALABEL_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def wordnet_folder(tmp_path):
+    """A small WordNet: a ring of nouns, verbs hanging on nouns, an adjective and its satellite, an adverb."""
+    folder = tmp_path / "dict"
+    folder.mkdir()
+    licence = "  1 This software and database is being provided to you under a licence.  \n"
+    nouns = []
+    for i in range(60):
+        before, after = (i - 1) % 60, (i + 1) % 60
+        pointers = (
+            f"002 @ {before:08d} n 0000 ~ {after:08d} n 0000"
+            if i >= 10
+            else (f"003 @ {before:08d} n 0000 ~ {after:08d} n 0000 + {i:08d} v 0102")
+        )
+        nouns.append(f'{i:08d} 03 n 02 thing_{i} 0 object{i}(p) 0 {pointers} | noun number {i}; "a thing"  \n')
+    verbs = [f"{i:08d} 29 v 01 do{i} 0 001 + {i:08d} n 0201 01 + 02 00 | verb number {i}  \n" for i in range(10)]
+    adjectives = [
+        "00000000 00 a 01 big(a) 0 001 & 00000001 a 0000 | above average  \n",
+        "00000001 00 s 01 huge 0 001 & 00000000 s 0000 | very big  \n",
+    ]
+    adverbs = ["00000000 02 r 01 hugely 0 001 \\ 00000001 a 0101 | in a huge way  \n"]
+    parts = {"noun": nouns, "verb": verbs, "adj": adjectives, "adv": adverbs}
+    for part, lines in parts.items():
+        (folder / f"data.{part}").write_text(licence + "".join(lines))
+    return folder
+
+
+@pytest.fixture
+def packages_file(tmp_path):
+    """A Packages file: programs that need libraries, all need libc6, some name what is not there."""
+    stanzas = ["Package: libc6\nDescription: GNU C Library\n"]
+    stanzas += [f"Package: libthing{i}\nDescription: library of things {i}\nDepends: libc6\n" for i in range(40)]
+    for i in range(560):
+        stanzas.append(
+            f"Package: prog{i}\nVersion: 1.0-{i}\n"
+            f"Pre-Depends: libthing{i % 40}\n"
+            f"Depends: libc6 (>= 2.34), ghost | libthing{(i + 1) % 40} (>= 1) | libthing0, mail-agent\n"
+            f"Suggests: prog{(i + 1) % 560}:any\n"
+            f"Description: program number {i}\n"
+            " A longer text: not the synopsis.\n"
+            "Tag: use::testing\n"
+        )
+    path = tmp_path / "Packages"
+    path.write_text("\n".join(stanzas))
+    return path
+
+
+@pytest.fixture
+def numpydoc_package(tmp_path):
+    """The folder of a package that follows numpydoc, with modules that print, warn, raise and exit."""
+    root = tmp_path / "site"
+    package = root / "tinydoc"
+    (package / "tests").mkdir(parents=True)
+    functions = "".join(
+        f'def f{i}():\n    """Do thing number {i}.\n\n    See Also\n    --------\n'
+        f'    f{(i + 1) % 30}, f{(i + 7) % 30} : Others.\n    Thing.turn\n    """\n'
+        for i in range(30)
+    )
+    thing = '''
+from collections import OrderedDict
+from os.path import join
+
+
+class _Text:
+    """Texts of a thing."""
+
+    def upper(self):
+        """Return upper case.
+
+        See Also
+        --------
+        Thing.turn
+        """
+
+
+class _Accessor:
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __get__(self, thing, owner):
+        return self.kind if thing is None else self.kind(thing)
+
+
+class Thing(OrderedDict):
+    """A thing."""
+
+    text = _Accessor(_Text)
+
+    def turn(self):
+        """Turn the thing.
+
+        See Also
+        --------
+        size
+        """
+
+    @property
+    def size(self):
+        """The size."""
+
+    def _hidden(self):
+        """Hidden."""
+'''
+    names = ", ".join(f"f{i}" for i in range(30))
+    (package / "__init__.py").write_text(f"from tinydoc.things import Thing, {names}\n")
+    (package / "things.py").write_text(thing + functions)
+    (package / "noisy.py").write_text(
+        "import os, sys, warnings\nprint('noise')\nos.write(2, b'noise')\nwarnings.warn('noise')\n"
+    )
+    (package / "raising.py").write_text("raise RuntimeError\n")
+    (package / "leaving.py").write_text("raise SystemExit(3)\n")
+    (package / "inner").mkdir()
+    (package / "inner" / "__init__.py").write_text("")
+    (package / "_hidden.py").write_text("def hidden():\n    '''Hidden.'''\n")
+    (package / "tests" / "__init__.py").write_text("raise RuntimeError\n")
+    return root
