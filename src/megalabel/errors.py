@@ -75,5 +75,5 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     "did you mean 'loss'?"
     """
     valid = list(valid)
-    close = get_close_matches(name, valid, n=1, cutoff=0.5)
+    close = get_close_matches(name, valid, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(valid)}"

@@ -220,7 +220,10 @@ def writing_folder(path: str | PathLike[str], *, overwrite: bool = False) -> Ite
 
 
 def _swap(new: Path, home: Path) -> None:
-    """Put the folder ``new`` where ``home`` is; if that fails the old one comes back."""
+    """Put the folder ``new`` where ``home`` is; if that fails the old one comes back.
+
+    Where another process was faster, its folder stays.
+    """
     if not home.exists():
         new.replace(home)
         return
@@ -229,7 +232,10 @@ def _swap(new: Path, home: Path) -> None:
     try:
         new.replace(home)
     except OSError:
-        old.replace(home)
+        with suppress(OSError):
+            old.replace(home)
+        if home.exists():
+            shutil.rmtree(old, ignore_errors=True)
         raise
     shutil.rmtree(old, ignore_errors=True)
 

@@ -326,8 +326,13 @@ class TestBadInput:
         with pytest.raises(WriteError) as error:
             save(data, tmp_path / "set", format=name)
         one_line(error, "set", "not empty", "--overwrite")
+        with pytest.raises(WriteError) as error:
+            save(data, tmp_path / "set", format=name, overwrite=True)
+        one_line(error, "set", "something else than a data set")
         assert (tmp_path / "set" / "precious").read_text() == "keep"
-        save(data, tmp_path / "set", format=name, overwrite=True)
+        (tmp_path / "set" / "precious").unlink()
+        for _ in range(2):
+            save(data, tmp_path / "set", format=name, overwrite=True)
         assert_same(data, get_format(name).read(tmp_path / "set", Options()))
         assert [path.name for path in tmp_path.iterdir()] == ["set"]
 

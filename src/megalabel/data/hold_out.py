@@ -94,8 +94,9 @@ class _Picker:
             return
         item = int(self.items[row])
         truth = self.truth_of(row)
-        reverse = self.reverse_rows(item, truth) if item >= 0 else {}
-        if reverse and self.left[item] <= sum(len(rows) for rows in reverse.values()):
+        reverse = self.reverse_rows(row, item, truth) if item >= 0 else {}
+        leaving = sum(len(rows) for rows in reverse.values()) + (item in labels)
+        if reverse and self.left[item] <= leaving:
             if len(truth) == 1:
                 return
             given_up, _ = reverse.popitem()
@@ -107,12 +108,12 @@ class _Picker:
         self.held.append(row)
         self.is_held[row] = True
 
-    def reverse_rows(self, item: int, truth: list[int]) -> dict[int, list[int]]:
-        """Return, for each label b of the item's own row, the train rows that are b and have the item as a label."""
+    def reverse_rows(self, own: int, item: int, truth: list[int]) -> dict[int, list[int]]:
+        """Return, for each label b of the item's own row, the other train rows that are b and have the item."""
         found = {}
         for b in truth:
             rows = self.by_item[self.starts[b] : self.starts[b + 1]].tolist()
-            found[b] = [row for row in rows if not self.is_held[row] and item in self.labels_of(row)]
+            found[b] = [r for r in rows if r != own and not self.is_held[r] and item in self.labels_of(r)]
         return {b: rows for b, rows in found.items() if rows}
 
     def result(self) -> tuple[Split, Split]:

@@ -10,13 +10,13 @@ from megalabel.data.make_filters import make_filters
 from megalabel.errors import DataError, SettingError
 
 
-def symmetric_set(items, density, seed, *, by_text=False, repeats=0):
+def symmetric_set(items, density, seed, *, by_text=False, repeats=0, selves=False):
     """Random related items, most pairs in both directions, as point and as label."""
     rng = np.random.default_rng(seed)
     pairs = rng.random((items, items)) < density
     pairs |= pairs.T & (rng.random((items, items)) < 0.9)
     pairs[np.arange(items), (np.arange(items) + 1) % items] = True
-    np.fill_diagonal(pairs, False)
+    np.fill_diagonal(pairs, rng.random(items) < 0.3 if selves else False)
     rows = np.concatenate([np.arange(items), rng.integers(0, items, repeats)]).astype(int)
     names = [f"item {i}" for i in range(items)]
     uids = [f"trn-{i}" for i in range(len(rows))] if by_text else [f"u{i}" for i in rows]
@@ -25,7 +25,7 @@ def symmetric_set(items, density, seed, *, by_text=False, repeats=0):
     return Dataset(train=train, test=train.rows(np.array([0])), labels=Labels(names, label_uids))
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(
     items=st.integers(8, 60),
     density=st.floats(0.02, 0.4),
@@ -33,9 +33,10 @@ def symmetric_set(items, density, seed, *, by_text=False, repeats=0):
     seed=st.integers(0, 999),
     by_text=st.booleans(),
     repeats=st.integers(0, 20),
+    selves=st.booleans(),
 )
-def test_promises_hold_for_any_symmetric_set(items, density, share, seed, by_text, repeats):
-    data = symmetric_set(items, density, seed, by_text=by_text, repeats=repeats)
+def test_promises_hold_for_any_symmetric_set(items, density, share, seed, by_text, repeats, selves):
+    data = symmetric_set(items, density, seed, by_text=by_text, repeats=repeats, selves=selves)
     try:
         held = hold_out(data, share=share, seed=seed)
     except DataError:

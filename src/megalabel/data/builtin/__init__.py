@@ -8,6 +8,7 @@ give the same set, in every process.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from megalabel.data.builtin.settings import Setting, parse_settings
@@ -66,5 +67,7 @@ def unknown_name(text: str) -> MegalabelError:
     >>> print(unknown_name("pydoc"))
     'pydoc' is neither a built-in set nor a path that exists; did you mean 'pydocs'?
     """
+    if Path(text).suffix:
+        return DataError("no such file or folder", path=text)
     what = f"{text!r} is neither a built-in set nor a path that exists"
     return DataError(what, remedy=nearest(text.partition(":")[0], BUILTIN))

@@ -55,7 +55,7 @@ def keep_labels(items: Items, *, name: str, about: str, licence: str, share: flo
     labels = np.unique(items.pairs[:, 1])
     points = items.split(items.pairs, labels)
     whole = Dataset(train=points, test=points, labels=items.labels(labels), name=name, about=about, licence=licence)
-    return make_filters(hold_out(whole, share=share, seed=seed, most=len(points), into="test"))
+    return _filtered(hold_out(whole, share=share, seed=seed, most=len(points), into="test"))
 
 
 def split_items(
@@ -88,4 +88,9 @@ def split_items(
         about=about,
         licence=licence,
     )
-    return make_filters(whole)
+    return _filtered(whole)
+
+
+def _filtered(data: Dataset) -> Dataset:
+    apart = set(data.labels.uids).isdisjoint([*data.train.uids, *data.test.uids])
+    return data if apart else make_filters(data)

@@ -26,7 +26,7 @@ def summary(doc: str) -> str:
     for paragraph in re.split(r"\n\s*\n", doc):
         lines = [line.strip() for line in paragraph.strip().splitlines()]
         if len(lines) > 1 and _RULE.match(lines[1]):
-            lines = []  # a section or a title: what follows is no summary
+            return ""  # a section: what follows is no summary
         while lines and (_SIGNATURE.match(lines[0]) or lines[0].startswith(("..", ">>>"))):
             lines = lines[1:]
         text = " ".join(" ".join(lines).split())

@@ -3,7 +3,7 @@
 Run as a process of its own (``python -m megalabel.data.builtin._walk numpy``): importing a
 whole package disturbs the process that does it, and some modules print, warn, exit or
 crash on import. What modules print goes nowhere; the real standard output gets
-``{"module": name}`` for each module seen, then ``{"doc": text, "paths": ["numpy.linalg:norm", ...]}``
+``{"module": name}`` for each module seen, then ``{"doc": text, "paths": [["numpy.linalg:norm", true], ...]}``
 for each distinct docstring, and ``{"done": true}`` last.
 """
 
@@ -15,6 +15,7 @@ import json
 import os
 import pkgutil
 import sys
+import typing
 import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -26,21 +27,24 @@ SKIPPED = {"tests", "test", "conftest", "setup", "benchmarks", "examples", "sand
 MODULES = 5_000  # more than any package has; a guard against packages that make up modules
 
 
-def walk(package: str, seen: Callable[[str], None] | None = None) -> dict[str, list[str]]:
-    """Return docstring -> sorted paths ``module:name`` or ``module:Class.name`` that lead to it."""
-    docs: dict[str, set[str]] = {}
+def walk(package: str, seen: Callable[[str], None] | None = None) -> dict[str, dict[str, bool]]:
+    """Return docstring -> the paths ``module:name`` or ``module:Class.name`` that lead to it.
 
-    def keep(path: str, item: Any) -> None:
+    The value of a path is False where a class has the member from another class.
+    """
+    docs: dict[str, dict[str, bool]] = {}
+
+    def keep(path: str, item: Any, own: bool = True) -> None:
         doc = item.__doc__
         if isinstance(doc, str) and doc.strip():
-            docs.setdefault(inspect.cleandoc(doc), set()).add(path)
+            docs.setdefault(inspect.cleandoc(doc), {})[path] = own
 
     for module in _modules(package):
         if seen is not None:
             seen(module.__name__)
         for name, item in _members(module, package):
             _safely(_collect, f"{module.__name__}:{name}", item, package, keep)
-    return {doc: sorted(paths) for doc, paths in docs.items()}
+    return docs
 
 
 def _safely(work: Callable[..., Any], *args: Any) -> Any:
@@ -94,7 +98,7 @@ def _belongs(item: Any, package: str, home: str | None, listed: bool) -> bool:
     return _root(type(item).__module__) == package and (listed or callable(item))
 
 
-def _collect(path: str, item: Any, package: str, keep: Callable[[str, Any], None], inside: bool = False) -> None:
+def _collect(path: str, item: Any, package: str, keep: Callable[..., None], inside: bool = False) -> None:
     keep(path, item)
     if not inspect.isclass(item):
         return
@@ -105,12 +109,15 @@ def _collect(path: str, item: Any, package: str, keep: Callable[[str, Any], None
         member = vars(home)[name]
         if isinstance(member, classmethod | staticmethod):
             member = member.__func__
-        if inspect.isroutine(member) or inspect.isdatadescriptor(member):
-            _safely(keep, f"{path}.{name}", member)
-        elif not inside:  # accessors such as Series.str are classes when reached through the class
-            inner = _safely(getattr, item, name)
-            if inspect.isclass(inner) and _root(inner.__module__) == package:
+        plain = inspect.isfunction(member) or inspect.isdatadescriptor(member)
+        # Accessors such as Series.str are classes when reached through the class.
+        inner = None if plain or inside else _safely(getattr, item, name)
+        inner = typing.get_origin(inner) or inner
+        if inspect.isclass(inner):
+            if _root(inner.__module__) == package:
                 _collect(f"{path}.{name}", inner, package, keep, inside=True)
+        elif plain or inspect.isroutine(member):
+            _safely(keep, f"{path}.{name}", member, home is item)
 
 
 def _root(module: str) -> str:
@@ -130,7 +137,7 @@ def main(package: str) -> None:
         out.flush()
 
     for doc, paths in walk(package, lambda name: put({"module": name})).items():
-        put({"doc": doc, "paths": paths})
+        put({"doc": doc, "paths": sorted(paths.items())})
     put({"done": True})
     os._exit(0)  # no clean-up by what was imported
 

@@ -96,7 +96,7 @@ def _make(files: list[Path], seed: int, say: Callable[[str], None]) -> Dataset:
         Items([texts[uid] for uid in uids], uids, np.array(pairs, dtype=np.int64)),
         name="debian",
         about="Debian packages and the packages they depend on, recommend or suggest",
-        licence="names and synopses of Debian packages, free to use",
+        licence="Debian package metadata, under the licences of the packages",
         share=TEST_SHARE,
         seed=seed,
         most_points=MOST_POINTS,
@@ -142,16 +142,21 @@ def _unpacked(path: Path) -> bytes:
                 return unpack(content)
             except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
                 raise DataError(f"the packed file is broken ({error})", path=path, remedy="fetch it again") from error
-    tool = next((tool for magic, tool in UNPACKERS.items() if content.startswith(magic)), None)
-    return content if tool is None else _run(path, tool)
+    for magic, tool in UNPACKERS.items():
+        if content.startswith(magic):
+            return _run(path, magic, tool)
+    return content
 
 
-def _run(path: Path, tool: str) -> bytes:
+def _run(path: Path, magic: bytes, tool: str) -> bytes:
+    """Unpack with what apt itself uses (it goes by the file's ending), else with the tool."""
     for command in ([APT, "cat-file", str(path)], [tool, "-dc", str(path)]):
         try:
-            return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
+            content = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
         except FileNotFoundError:
             continue
         except subprocess.CalledProcessError as error:
             raise DataError("the packed file is broken", path=path, remedy="fetch it again") from error
+        if not content.startswith(magic):
+            return content
     raise DataError(f"there is nothing here to unpack {tool} files with", path=path, remedy=f"install {tool}")

@@ -8,13 +8,14 @@ uids, the dotted name of the object.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from platform import python_version
@@ -128,7 +129,7 @@ def _make(packages: list[str], seed: int, broken: list[str], say: Callable[[str]
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One object: its ways in, best first (``module:name`` or ``module:Class.name``), and what its docstring says."""
+    """One object: the paths to it (``module:name`` or ``module:Class.name``), best first, and what it says."""
 
     paths: list[str]
     summary: str
@@ -152,20 +153,24 @@ def _distinct(rows: list[dict[str, Any]]) -> list[_Entry]:
     Objects of one package with the same last name, summary and See Also (a function and
     the method it wraps) are one object.
     """
-    merged: dict[tuple[object, ...], _Entry] = {}
+    alike: dict[tuple[str, tuple[str, ...], str], dict[str, bool]] = {}
     for place, row in enumerate(rows):
-        entry = _Entry(sorted(row["paths"], key=_order), summary(row["doc"]), tuple(see_also(row["doc"])))
-        package, name = entry.short
-        key = (package, name.rpartition(".")[2], entry.summary, entry.see_also) if entry.see_also else (place,)
-        if entry.summary:
-            known = merged[key].paths if key in merged else []
-            merged[key] = replace(entry, paths=sorted([*entry.paths, *known], key=_order))
-    return sorted(merged.values(), key=lambda entry: entry.name)
+        names = tuple(see_also(row["doc"]))
+        parts = re.split("[:.]", min(row["paths"])[0])
+        kin = f"{parts[0]} {parts[-1]}" if names else str(place)
+        alike.setdefault((summary(row["doc"]), names, kin), {}).update(row["paths"])
+    found = [_Entry(_best_first(paths), said, names) for (said, names, _), paths in alike.items() if said]
+    return sorted(found, key=lambda entry: entry.name)
 
 
-def _order(path: str) -> tuple[int, int, str]:
-    """Order the ways to one object: fewest parts first, then the shortest."""
-    return path.count(".") + path.count(":"), len(path), path
+def _best_first(paths: dict[str, bool]) -> list[str]:
+    """Order the paths to one object: through no ``core``, fewest parts, not by way of a subclass, then the shortest."""
+
+    def order(path: str) -> tuple[bool, int, bool, int, str]:
+        parts = re.split("[:.]", path)
+        return "core" in parts, len(parts), not paths[path], len(path), path
+
+    return sorted(paths, key=order)
 
 
 def _texts(found: list[_Entry]) -> list[str]:
@@ -186,13 +191,14 @@ def _texts(found: list[_Entry]) -> list[str]:
 def _walk(package: str, step: Callable[[int], None]) -> list[dict[str, Any]]:
     """Return {doc, paths} of every docstring of the package, read in a process of its own; none if that broke off."""
     rows: list[dict[str, Any]] = []
-    for row in _lines(package):
-        if "module" in row:
-            step(1)
-        elif "done" in row:
-            return rows
-        else:
-            rows.append(row)
+    with suppress(OSError):  # there may be no interpreter to start
+        for row in _lines(package):
+            if "module" in row:
+                step(1)
+            elif "done" in row:
+                return rows
+            else:
+                rows.append(row)
     return []
 
 
@@ -200,7 +206,7 @@ def _lines(package: str) -> Iterator[dict[str, Any]]:
     quiet = {"MPLBACKEND": "Agg", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     same_packages = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     surroundings = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "WAYLAND_DISPLAY")}
-    command = [sys.executable, "-P", "-W", "ignore", "-m", "megalabel.data.builtin._walk", package]
+    command = [sys.executable or "python3", "-P", "-W", "ignore", "-m", "megalabel.data.builtin._walk", package]
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

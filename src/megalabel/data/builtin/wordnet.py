@@ -77,7 +77,7 @@ def _make(folder: Path, seed: int, say: Callable[[str], None]) -> Dataset:
         Items([texts[uid] for uid in uids], uids, pairs),
         name="wordnet",
         about="WordNet synsets and the synsets they point to",
-        licence="WordNet licence (Princeton University), free to use with its notice",
+        licence="WordNet licence (Princeton University), free with its notice",
         share=TEST_SHARE,
         seed=seed,
     )

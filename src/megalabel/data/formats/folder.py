@@ -31,10 +31,9 @@ __all__ = ["looks_like", "read", "write"]
 
 
 def looks_like(path: Path) -> str | None:
-    """Recognise the folder by trn.jsonl and lbl.jsonl."""
-    if path.is_dir() and find(path, "trn.jsonl") and find(path, "lbl.jsonl"):
-        return "it holds trn.jsonl and lbl.jsonl"
-    return None
+    """Recognise the folder by its files; one may be missing, reading it then says which."""
+    found = [name for name in ("trn.jsonl", "lbl.jsonl", "tst.jsonl") if path.is_dir() and find(path, name)]
+    return f"it holds {' and '.join(found[:2])}" if len(found) >= 2 else None
 
 
 def read(path: Path, options: Options) -> Dataset:

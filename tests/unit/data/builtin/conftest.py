@@ -131,6 +131,10 @@ class Thing(OrderedDict):
 
     def _hidden(self):
         """Hidden."""
+
+
+class Child(Thing):
+    """A child."""
 '''
     names = ", ".join(f"f{i}" for i in range(30))
     (package / "__init__.py").write_text(f"from tinydoc.things import Thing, {names}\n")

@@ -30,6 +30,7 @@ def test_load_knows_the_names(tmp_path, monkeypatch):
 def test_unknown_name_offers_the_nearest():
     assert str(unknown_name("wordnets:path=x")).endswith("did you mean 'wordnet'?")
     assert str(unknown_name("qqq")).endswith("choose one of: pydocs, wordnet, debian, synthetic")
+    assert str(unknown_name("set.csv")) == "set.csv: no such file or folder"
     assert isinstance(unknown_name("qqq"), MegalabelError)
     with pytest.raises(DataError):
         build("qqq")
@@ -54,7 +55,8 @@ print("torch" in sys.modules)
 """
 
 
-def test_same_set_in_every_process(wordnet_folder, packages_file, numpydoc_package, tmp_path, fingerprint):
+def test_same_set_in_every_process(wordnet_folder, packages_file, numpydoc_package, tmp_path, fingerprint, monkeypatch):
+    monkeypatch.syspath_prepend(str(numpydoc_package))
     specs = [
         f"wordnet:path={wordnet_folder},seed=4",
         f"debian:path={packages_file}",
@@ -67,7 +69,7 @@ def test_same_set_in_every_process(wordnet_folder, packages_file, numpydoc_packa
         surroundings = os.environ | {
             "PYTHONHASHSEED": seed,
             "MEGALABEL_CACHE": str(tmp_path / seed),
-            "PYTHONPATH": os.pathsep.join([str(numpydoc_package), *filter(None, sys.path)]),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
         command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), *specs]
         done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True)

@@ -51,9 +51,7 @@ def test_lists_packed_as_apt_does(tool, data, packages_file, tmp_path, fingerpri
     if shutil.which(tool) is None:
         pytest.skip(f"{tool} is not here to pack a file with")
     packed = tmp_path / f"one_Packages.{tool}"
-    subprocess.run([tool, "-q", str(packages_file), "-o", str(packed)], check=True)
-    if tool == "lz4" and not packed.exists():
-        subprocess.run([tool, "-q", str(packages_file), str(packed)], check=True)
+    packed.write_bytes(subprocess.run([tool, "-c", str(packages_file)], capture_output=True, check=True).stdout)
     assert fingerprint(build(f"debian:path={packed}")) == fingerprint(data)
 
 
@@ -93,7 +91,7 @@ def test_not_there(tmp_path, monkeypatch):
         (b"\x04\x22\x4d\x18 broken", "the packed file is broken|nothing here to unpack"),
         (b"Package: a\nDescription: \xff\xfe\n", "not UTF-8"),
         (b"hello\n", "no package here names another one"),
-        (b"Package: a\nDepends: a, ghost\n", "debian: 0 points are too few"),
+        (b"Package: aa\nDepends: aa, ghost\n", "debian: 0 points are too few"),
     ],
 )
 def test_bad_lists(content, said, tmp_path, cache):
