@@ -43,12 +43,16 @@ def demo() -> str:
     names = ["P@1", "P@5", "R@10", "nDCG@5", "PSP@1", "PSP@5"]
     metrics = table(names, [[f"{found['metrics'][name]:.2f}" for name in names]])
     constants = found["propensity"]
-    lines = [metrics, f"A = {constants['A']}, B = {constants['B']}; {found['rows']} test texts, {found['labels']:,} labels"]
+    lines = [
+        metrics,
+        f"A = {constants['A']}, B = {constants['B']}; {found['rows']} test texts, {found['labels']:,} labels",
+    ]
     lines.append(f"({found['seconds']:.0f} s in all on {where(found)}).\n\n```")
     for example in found["examples"][:2]:
         lines.append(example["text"])
         lines.extend(
-            f"  {'+' if label['relevant'] else ' '} {label['score']:.3f}  {label['text']}" for label in example["labels"][:3]
+            f"  {'+' if label['relevant'] else ' '} {label['score']:.3f}  {label['text']}"
+            for label in example["labels"][:3]
         )
     return "\n".join([*lines, "```"]) + "\n"
 
@@ -62,18 +66,21 @@ def metrics() -> str:
          f"{row['napkinxc_seconds'] / row['seconds_alone']:.0f}x"]
         for name, row in versus["metrics"].items()
     ]  # fmt: skip
-    rows.append(["all together", "", f"{versus['napkinxc_seconds']:.3f}", f"{versus['seconds']:.4f}", f"{versus['ratio']:.0f}x"])
+    rows.append(
+        ["all together", "", f"{versus['napkinxc_seconds']:.3f}", f"{versus['seconds']:.4f}", f"{versus['ratio']:.0f}x"]
+    )
     data = versus["data"]
     head = table(["metric", "largest difference", "napkinXC, s", "ours, s", "ratio"], rows)
-    return f"{head}\nRandom rankings, {data['rows']:,} x {data['labels']:,}, k = 1 to 5, seed {data['seed']}; {where(found)}.\n"
+    size = f"{data['rows']:,} x {data['labels']:,}, k = 1 to 5, seed {data['seed']}"
+    return f"{head}\nRandom rankings, {size}; {where(found)}.\n"
 
 
 def evaluate() -> str:
     """Return the time of one large evaluation."""
     found = result("evaluate")
     return (
-        f"A predictions file for {found['rows']:,} queries x top {found['width']} over {found['labels']:,} labels is read in "
-        f"{found['read_seconds']:.1f} s and measured with all metrics in {found['measure_seconds']:.1f} s; "
+        f"A predictions file for {found['rows']:,} queries x top {found['width']} over {found['labels']:,} labels "
+        f"is read in {found['read_seconds']:.1f} s and measured with all metrics in {found['measure_seconds']:.1f} s; "
         f"the whole command peaks at {found['command_peak_mib']:,.0f} MiB ({where(found)}).\n"
     )
 
