@@ -1,0 +1,137 @@
+"""Correction for how often a label enters a sampled pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from megalabel.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from scipy.sparse import csr_matrix
+    from torch import Tensor
+
+__all__ = ["EntryChance", "LogQ", "RunningLogQ"]
+
+
+class LogQ(Protocol):
+    """Gives log q [P] of the labels of a pool, for the ``log_q`` of a loss."""
+
+    def log_q(self, pool: Tensor) -> Tensor:
+        """Return the log of each label's chance to be in a pool: [P], at most 0, never -inf."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class EntryChance:
+    r"""Compute a label's chance to enter a pool of sampled positives.
+
+    .. math:: \log \pi_l, \qquad \pi_l = 1 - (1 - r_l)^B
+
+    where r_l is the chance that a random row picks label l. A loss takes log q from the
+    scores of negatives only: a frequent label, which is a negative in nearly every batch,
+    is then pushed down no more than with all labels in the loss (sampled softmax, Bengio
+    and Senécal 2008; for the decoupled softmax on negatives only). A label that no row
+    picks, but that was mined or drawn by chance, counts as the rarest that one does.
+    Holds for shuffled batches without further negatives; otherwise count:
+    :class:`RunningLogQ`.
+
+    Args:
+        rates: [L] r_l.
+        batch_size: rows per batch, B.
+
+    >>> chance = EntryChance.from_counts(np.array([50, 1, 0]), points=100, beta=3, batch_size=32)
+    >>> chance.log_q(torch.tensor([0, 1, 2])).exp()
+    tensor([1.0000, 0.6227, 0.6227])
+    """
+
+    rates: NDArray[np.float64]
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise SettingError(f"batch_size must be at least 1, not {self.batch_size}")
+
+    @classmethod
+    def from_counts(cls, counts: NDArray[np.int64], points: int, beta: int, batch_size: int) -> EntryChance:
+        """Take r_l = min(1, beta n_l / N) from label counts n [L] and the number of rows N: never too low."""
+        return cls(np.minimum(beta * counts / points, 1.0), batch_size)
+
+    @classmethod
+    def from_targets(cls, targets: csr_matrix, beta: int, batch_size: int) -> EntryChance:
+        """Take r_l = mean_i min(1, beta y_il / sum_m y_im) from targets [N, L].
+
+        Exact for :class:`Some` without replacement where the positives of a row are
+        equally relevant, and for :class:`One`.
+        """
+        lengths = np.diff(targets.indptr)
+        totals = np.asarray(targets.sum(axis=1), dtype=np.float64).ravel()
+        picks = np.minimum(beta * targets.data / np.repeat(totals, lengths), 1.0)
+        rates = np.bincount(targets.indices, weights=picks, minlength=targets.shape[1]) / targets.shape[0]
+        return cls(np.minimum(rates, 1.0), batch_size)
+
+    @cached_property
+    def _rarest(self) -> float:
+        known = self.rates[self.rates > 0]
+        if len(known) == 0:
+            raise DataError("no label has a training row, so no chance of one to enter a pool is known")
+        return float(known.min())
+
+    def log_q(self, pool: Tensor) -> Tensor:
+        """Return log pi [P] of the labels ``pool`` [P]."""
+        rates = np.maximum(self.rates[pool.cpu().numpy()], self._rarest)
+        with np.errstate(divide="ignore"):  # a label that every row picks: log 0 = -inf, and its chance is 1
+            none = self.batch_size * np.log1p(-rates)
+        return torch.from_numpy(np.log(-np.expm1(none)).astype(np.float32)).to(pool.device)
+
+
+@dataclass(eq=False)
+class RunningLogQ:
+    """Estimate a label's chance to enter a pool by the share of past pools that held it.
+
+    Right for every order and every source of negatives, after some steps: at the start
+    all chances are 1, which is no correction. Call :meth:`update` with each pool, then
+    :meth:`log_q`.
+
+    Args:
+        labels: number of labels L.
+
+    >>> running = RunningLogQ(labels=3)
+    >>> for pool in ([0, 1], [0], [0, 2], [0, 1]):
+    ...     running.update(torch.tensor(pool))
+    >>> running.log_q(torch.tensor([0, 1, 2])).exp()
+    tensor([1.0000, 0.5000, 0.2500])
+    """
+
+    labels: int
+    counts_: NDArray[np.int64] = field(init=False, repr=False)
+    steps_: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.counts_ = np.zeros(self.labels, dtype=np.int64)
+
+    def update(self, pool: Tensor) -> None:
+        """Count the labels of one pool [P], each named once."""
+        self.counts_[pool.cpu().numpy()] += 1
+        self.steps_ += 1
+
+    def log_q(self, pool: Tensor) -> Tensor:
+        """Return log (pools with the label / pools) [P]; a label never seen counts as seen once."""
+        counts = np.maximum(self.counts_[pool.cpu().numpy()], 1)
+        return torch.from_numpy(np.log(counts / max(self.steps_, 1)).astype(np.float32)).to(pool.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint needs: plain counts and the number of steps."""
+        return {"counts": self.counts_.copy(), "steps": self.steps_}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        counts = np.asarray(state["counts"], dtype=np.int64)
+        if counts.shape != (self.labels,):
+            raise DataError(f"the checkpoint counts {len(counts)} labels, the data has {self.labels}")
+        self.counts_, self.steps_ = counts.copy(), int(state["steps"])

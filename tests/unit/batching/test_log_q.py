@@ -1,0 +1,81 @@
+"""Chances to enter a pool: the formula, a simulation, and a state that survives a checkpoint."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from megalabel.batching import EntryChance, PoolBuilder, RunningLogQ, Shuffled, Some, generator
+from megalabel.errors import DataError, SettingError
+from megalabel.losses import DecoupledSoftmax
+
+
+def test_from_counts_is_the_closed_formula():
+    counts = np.array([0, 1, 7, 40, 100])
+    found = EntryChance.from_counts(counts, points=100, beta=2, batch_size=8).log_q(torch.arange(5))
+    expected = [math.log(1 - (1 - min(1, 2 * max(n, 1) / 100)) ** 8) for n in counts]
+    assert found.dtype == torch.float32
+    assert found.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_small_chances_keep_their_digits():
+    found = EntryChance.from_counts(np.array([1]), points=10**9, beta=1, batch_size=1).log_q(torch.tensor([0]))
+    assert found.item() == pytest.approx(math.log(1e-9), rel=1e-6)
+
+
+def random_targets(rows=400, labels=60):
+    rng = np.random.default_rng(0)
+    chance = 0.3 / np.arange(1, labels + 1) ** 0.7
+    return sparse.csr_matrix((rng.random((rows, labels)) < chance).astype(np.float32))
+
+
+def pools(targets, epochs, beta=2, batch_size=16):
+    builder = PoolBuilder(targets, positives=Some(beta))
+    rows = np.arange(targets.shape[0])
+    for epoch in range(epochs):
+        for step, batch in enumerate(Shuffled(rows, batch_size, seed=0).batches(epoch)):
+            yield builder.build(batch, rng=generator(0, "pool", epoch, step)).pool
+
+
+def test_from_targets_and_the_running_mean_agree_with_what_happens():
+    targets = random_targets()
+    running = RunningLogQ(60)
+    for pool in pools(targets, epochs=40):
+        running.update(pool)
+    every = torch.arange(60)
+    counted, computed = running.log_q(every).exp(), EntryChance.from_targets(targets, 2, 16).log_q(every).exp()
+    known = torch.from_numpy(np.bincount(targets.indices, minlength=60) > 0)
+    assert (counted - computed)[known].abs().max() < 0.05
+    bound = EntryChance.from_counts(np.bincount(targets.indices, minlength=60), 400, 2, 16).log_q(every).exp()
+    assert torch.all(bound >= computed - 1e-6)
+
+
+def test_a_loss_takes_it():
+    targets = torch.tensor([[1.0, 0, 0]])
+    chance = EntryChance.from_counts(np.array([9, 5, 1]), points=10, beta=1, batch_size=2)
+    value = DecoupledSoftmax()(torch.zeros(1, 3), targets, log_q=chance.log_q(torch.arange(3)))
+    negatives = 1 / (1 - 0.5**2) + 1 / (1 - 0.9**2)
+    assert value.item() == pytest.approx(math.log(1 + negatives), rel=1e-5)
+
+
+def test_running_counts_survive_a_checkpoint():
+    running, again = RunningLogQ(60), RunningLogQ(60)
+    for pool in pools(random_targets(), epochs=1):
+        running.update(pool)
+    state = running.state_dict()
+    again.load_state_dict(state)
+    running.update(torch.tensor([0, 1]))
+    again.update(torch.tensor([0, 1]))
+    assert torch.equal(running.log_q(torch.arange(60)), again.log_q(torch.arange(60)))
+    assert state["steps"] == again.steps_ - 1
+    with pytest.raises(DataError, match="60 labels, the data has 7"):
+        RunningLogQ(7).load_state_dict(state)
+
+
+def test_mistakes():
+    with pytest.raises(SettingError, match="batch_size"):
+        EntryChance(np.ones(1), 0)
+    with pytest.raises(DataError, match="no label has a training row"):
+        EntryChance(np.zeros(2), 1).log_q(torch.tensor([0]))
