@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from megalabel.data.save import save
     from megalabel.errors import MegalabelError
     from megalabel.metrics.evaluate import evaluate
+    from megalabel.model import Model
+    from megalabel.trainer import train
     from megalabel.types import Batch, Targets, TopK
 
 _HOME = {
     "Batch": "megalabel.types",
     "Dataset": "megalabel.data.dataset",
     "Labels": "megalabel.data.dataset",
+    "Model": "megalabel.model",
     "MegalabelError": "megalabel.errors",
     "Split": "megalabel.data.dataset",
     "Targets": "megalabel.types",
@@ -37,6 +40,7 @@ _HOME = {
     "load": "megalabel.data.load",
     "save": "megalabel.data.save",
     "to_frames": "megalabel.data.formats.objects",
+    "train": "megalabel.trainer",
 }
 _PACKAGES = ("data", "encoders", "errors", "index", "losses", "metrics", "types")
 
@@ -46,6 +50,7 @@ __all__ = [  # noqa: RUF022 - __version__ reads better first
     "Dataset",
     "Labels",
     "MegalabelError",
+    "Model",
     "Split",
     "Targets",
     "TopK",
@@ -54,6 +59,7 @@ __all__ = [  # noqa: RUF022 - __version__ reads better first
     "load",
     "save",
     "to_frames",
+    "train",
 ]
 
 

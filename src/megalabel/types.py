@@ -8,10 +8,11 @@ always named by its column number in the relevance matrix Y [N, L].
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from os import PathLike
 
     import numpy as np
     from numpy.typing import NDArray
@@ -89,13 +90,72 @@ class Tokens:
     """Texts as ragged token ids: text i is ids[offsets[i]:offsets[i + 1]], without special tokens, never padded."""
 
     ids: NDArray[np.unsignedinteger]  # [all tokens], the smallest type that fits the vocabulary, maybe memory-mapped
-    offsets: NDArray[np.int64]  # [n + 1]
+    offsets: NDArray[np.int64]  # [n + 1], from 0 to len(ids)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> NDArray[np.unsignedinteger]:
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
+
+    def __add__(self, other: Tokens) -> Tokens:
+        """Return the texts of both, one after the other."""
+        import numpy as np
+
+        return Tokens(
+            np.concatenate([self.ids, other.ids]), np.concatenate([self.offsets, other.offsets[1:] + len(self.ids)])
+        )
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of tokens of each text [n]."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def take(self, rows: NDArray[np.integer[Any]] | Sequence[int], length: int | None = None) -> Tokens:
+        """Return texts ``rows`` in that order, each cut to its first ``length`` tokens; mapped ids stay on disk.
+
+        >>> import numpy as np
+        >>> tokens = Tokens(np.array([7, 8, 9], dtype=np.uint16), np.array([0, 1, 1, 3]))
+        >>> some = tokens.take([2, 0, 2], length=1)
+        >>> some.ids.tolist(), some.offsets.tolist()
+        ([8, 7, 8], [0, 1, 2, 3])
+        """
+        import numpy as np
+
+        rows = np.asarray(rows, dtype=np.int64)
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        if length is not None:
+            np.minimum(lengths, length, out=lengths)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Tokens(np.asarray(self.ids)[places], offsets)
+
+    def unique(self) -> tuple[Tokens, NDArray[np.int64]]:
+        """Return each different text once, in order of first appearance, and ``inverse`` [n].
+
+        Text i is text inverse[i] of the result, so vectors of the few give those of all by
+        ``vectors.index_select(0, inverse)``. Rows are told apart by a 64-bit hash, and then compared.
+
+        >>> import numpy as np
+        >>> tokens = Tokens(np.array([7, 8, 7, 7, 8], dtype=np.uint16), np.array([0, 2, 3, 5]))
+        >>> few, inverse = tokens.unique()
+        >>> [few[i].tolist() for i in range(len(few))], inverse.tolist()
+        ([[7, 8], [7]], [0, 1, 0])
+        """
+        import numpy as np
+
+        lengths, starts, flat = self.lengths, self.offsets[:-1], np.asarray(self.ids)
+        powers = np.cumprod(np.full(int(lengths.max(initial=0)), 0x9E3779B97F4A7C15, dtype=np.uint64))
+        terms = (flat.astype(np.uint64) + np.uint64(1)) * powers[np.arange(len(flat)) - np.repeat(starts, lengths)]
+        sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms, dtype=np.uint64)])  # modulo 2 ** 64
+        _, first, inverse = np.unique(sums[starts + lengths] - sums[starts], return_index=True, return_inverse=True)
+        same = first[inverse]  # [n] the first text with this hash
+        if not (np.array_equal(lengths[same], lengths) and np.array_equal(self.take(same).ids, flat)):
+            seen: dict[bytes, int] = {}
+            same = np.array([seen.setdefault(self[i].tobytes(), i) for i in range(len(self))], dtype=np.int64)
+        first, inverse = np.unique(same, return_inverse=True)
+        return self.take(first), inverse
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,16 +264,53 @@ class StreamedLoss(Loss, Protocol):
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Turns texts into vectors; ragged in, bucketed by length inside."""
+    """Turns texts into vectors; a torch module, trained through ``forward``, used through ``encode``.
 
-    dim: int
+    Ragged in, grouped by length inside, never padded to a fixed length: which texts are
+    encoded together changes the vectors by rounding only. Vectors are not normalised; that
+    is for the head to do. A text without tokens is a text like any other.
 
-    def tokenise(self, texts: Sequence[str]) -> Tokens:
-        """Return the token ids of the texts; kept apart so that they can be stored once."""
+    What is learnt, and the settings, make a folder (safetensors and JSON) that
+    ``megalabel.encoders.load_encoder`` reads without network or the source of the weights.
+    """
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
         ...
 
-    def encode(self, tokens: Tokens) -> Tensor:
-        """Return [n, dim], row i for text i."""
+    def tokenise(self, texts: Sequence[str]) -> Tokens:
+        """Return the token ids of the texts (for a bag: the ids of its features); kept apart so they are stored once.
+
+        Ids depend on the text and on what ``fingerprint`` covers, and on nothing else; their
+        type is the same in every call.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """Name the tokenisation: the same string, in any process, where the same texts give the same tokens."""
+        ...
+
+    def forward(self, tokens: Tokens, max_length: int | None = None) -> Tensor:
+        """Return [n, dim] with its graph, row i for text i; ``max_length`` replaces the encoder's own.
+
+        Queries and labels of unlike length are cut each to its own by calling with each.
+        """
+        ...
+
+    def encode(self, tokens: Tokens, max_length: int | None = None, *, normalise: bool = False) -> Tensor:
+        """Return what ``forward`` gives in evaluation mode, without graph, in float32 on the CPU, with progress.
+
+        ``normalise`` scales rows to length 1. The mode of the module stays as it was.
+        """
+        ...
+
+    def config(self) -> dict[str, Any]:
+        """Return ``kind`` and the arguments of the constructor, ready for JSON; ``build_encoder`` takes it."""
+        ...
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the folder that ``load_encoder`` reads, whole or not at all."""
         ...
 
 

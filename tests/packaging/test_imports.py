@@ -16,8 +16,8 @@ SOURCE = Path(megalabel.__file__).parent
 # A module imports only from modules to its left, or from its own package.
 ORDER = [
     "_version", "errors", "progress", "types", "files", "data", "metrics", "graphs", "augment", "index", "losses",
-    "encoders", "heads", "fusion", "batching", "recipes", "training", "model", "report", "serve", "plan", "cli",
-    "__main__",
+    "encoders", "heads", "fusion", "batching", "recipes", "training", "model", "trainer", "report", "serve", "plan",
+    "cli", "__main__",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "testing", "integrations"}  # the front door, contract checks, glue to other libraries
 

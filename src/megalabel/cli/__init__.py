@@ -9,6 +9,9 @@ import typer
 from megalabel.cli.data import app as data_app
 from megalabel.cli.demo import demo
 from megalabel.cli.evaluate import evaluate
+from megalabel.cli.predict import predict
+from megalabel.cli.recipes import recipes, show
+from megalabel.cli.train import train
 
 __all__ = ["app"]
 
@@ -40,4 +43,8 @@ def _main(
 
 app.command()(demo)
 app.add_typer(data_app, name="data")
+app.command()(recipes)
+app.command()(show)
+app.command()(train)
 app.command()(evaluate)
+app.command()(predict)

@@ -42,7 +42,8 @@ def demo(
     encoder = TransformerEncoder("minilm", max_length=64)
     say("encoding labels and test texts with MiniLM (no training yet)")
     labels, queries = (
-        encoder.encode(store_tokens(texts, encoder.tokenizer)) for texts in (dataset.labels.texts, dataset.test.texts)
+        encoder.encode(store_tokens(texts, encoder), normalise=True)
+        for texts in (dataset.labels.texts, dataset.test.texts)
     )
     found = ExactIndex(labels).search(queries, 100, exclude=dataset.test.excluded())
     report = measure(dataset, found.ids)

@@ -1,49 +1,79 @@
-"""``megalabel evaluate``: measure predictions."""
+"""``megalabel evaluate``: measure a trained model or a predictions file."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from megalabel.cli._options import DataOption, FormatOption, JsonOption, print_json, say
 
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+    from megalabel.metrics.report import Report
+
 __all__ = ["evaluate"]
 
 
 def evaluate(
+    data: DataOption,
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run folder or a saved model.")] = None,
     predictions: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="FILE", help='JSON lines {"uid", "labels": [ids, best first], "scores": [...]}, plain or gzip.'
         ),
-    ],
-    data: DataOption,
-    split: Annotated[str, typer.Option(help="Which rows the predictions are for: test, val or train.")] = "test",
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which rows: test, val or train.")] = "test",
+    heads: Annotated[str, typer.Option(help="Of a model: all, or one head by name (dual, classifier).")] = "all",
     data_format: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure a predictions file: precision, recall, nDCG, propensity-scored metrics, coverage and more.
+    """Measure a model or a predictions file: P, R, nDCG, propensity-scored metrics, coverage and more.
 
     Filter pairs of the data leave a ranking before it is cut to k. Figures are percent.
+
+    Example: megalabel evaluate runs/first --data pydocs
 
     Example: megalabel evaluate --predictions mine.jsonl --data pydocs
     """
     from megalabel.data.load import load
+    from megalabel.errors import SettingError
+
+    if (run is None) == (predictions is None):
+        raise SettingError("give either a RUN folder or --predictions FILE", remedy="see megalabel evaluate --help")
+    start = time.perf_counter()
+    dataset = load(data, format=data_format, say=say)
+    if run is not None:
+        report, origin = _of_model(run, dataset, split, heads)
+    else:
+        assert predictions is not None
+        report, origin = _of_file(predictions, dataset, split)
+    if as_json:
+        about = {"data": dataset.name, "split": split, **origin}
+        print_json({**report.to_dict(), **about, "seconds": round(time.perf_counter() - start, 2)})
+    else:
+        typer.echo(report.table())
+
+
+def _of_model(run: Path, data: Dataset, split: str, heads: str) -> tuple[Report, dict[str, Any]]:
+    import resource
+
+    from megalabel.model import Model
+
+    report = Model.load(run).evaluate(data, split, heads=heads)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return report, {"run": str(run), "heads": heads, "peak_mib": round(peak)}
+
+
+def _of_file(path: Path, data: Dataset, split: str) -> tuple[Report, dict[str, Any]]:
     from megalabel.data.predictions import read_predictions
     from megalabel.metrics.measure import measure
 
-    start = time.perf_counter()
-    dataset = load(data, format=data_format, say=say)
-    rows = dataset.split(split)
-    ids, missing = read_predictions(predictions, rows, len(dataset.labels))
+    rows = data.split(split)
+    ids, missing = read_predictions(path, rows, len(data.labels))
     if missing:
-        say(f"{predictions}: {missing:,} of {len(rows):,} {split} rows have no prediction and count as misses")
-    report = measure(dataset, ids, split)
-    if as_json:
-        origin = {"data": dataset.name, "split": split, "predictions": str(predictions)}
-        print_json({**report.to_dict(), **origin, "seconds": round(time.perf_counter() - start, 2)})
-    else:
-        typer.echo(report.table())
+        say(f"{path}: {missing:,} of {len(rows):,} {split} rows have no prediction and count as misses")
+    return measure(data, ids, split), {"predictions": str(path)}

@@ -6,12 +6,13 @@ import json
 import os
 import re
 import string
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,14 +23,26 @@ from megalabel.progress import progress
 from megalabel.types import Tokens
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = ["store_tokens", "tokenise"]
+__all__ = ["Tokeniser", "Tokenises", "store_tokens", "tokenise", "tokenise_in_chunks"]
 
 _CHUNK = 8_192  # texts handed to the tokenizer at a time
 _WORDS = 500_000  # distinct words remembered at a time
 _VERSION = 1  # of the files on disk
+
+
+@runtime_checkable
+class Tokenises(Protocol):
+    """What the store needs of a tokeniser; every encoder is one."""
+
+    def tokenise(self, texts: Sequence[str]) -> Tokens:
+        """Return the tokens of the texts; ids have the same type in every call."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Name the tokenisation: the same string where the same texts give the same tokens."""
+        ...
 
 
 def tokenise(texts: Sequence[str], tokenizer: Tokenizer) -> Tokens:
@@ -44,49 +57,94 @@ def tokenise(texts: Sequence[str], tokenizer: Tokenizer) -> Tokens:
     >>> [tokens[i].tolist() for i in range(3)]
     [[1, 2], [], [0, 2]]
     """
-    parts = list(_chunks(texts, tokenizer))
-    empty: NDArray[np.unsignedinteger] = np.empty(0, dtype=_dtype(tokenizer))
-    ids = np.concatenate([ids for ids, _ in parts]) if parts else empty
-    lengths = np.concatenate([lengths for _, lengths in parts]) if parts else np.empty(0, dtype=np.int64)
-    return Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    return Tokeniser(tokenizer).tokenise(texts)
 
 
-def store_tokens(texts: Sequence[str], tokenizer: Tokenizer, *, folder: Path | None = None) -> Tokens:
+class Tokeniser:
+    """A tokenizer made ready once for many calls of :func:`tokenise`; it remembers the words it has seen."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def tokenise(self, texts: Sequence[str]) -> Tokens:
+        """Return the tokens of the texts."""
+        return tokenise_in_chunks(texts, self._chunk)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the tokenizer, without its cut and padding."""
+        return blake2b(self.bare.to_str().encode(), digest_size=16).hexdigest()
+
+    def _chunk(self, texts: Sequence[str]) -> Tokens:
+        ids = self._encode(texts)
+        offsets = np.zeros(len(ids) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, ids), dtype=np.int64, count=len(ids)), out=offsets[1:])
+        return Tokens(np.fromiter(chain.from_iterable(ids), dtype=self._dtype, count=int(offsets[-1])), offsets)
+
+    @cached_property
+    def bare(self) -> Tokenizer:
+        """The tokenizer, copied, without cut and padding."""
+        copy: Tokenizer = type(self.tokenizer).from_str(self.tokenizer.to_str())
+        copy.no_truncation()
+        copy.no_padding()
+        return copy
+
+    @cached_property
+    def _encode(self) -> Callable[[Sequence[str]], list[list[int]]]:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+        by_word = _word_pattern(self.bare)
+        return _Whole(self.bare) if by_word is None else _ByWord(self.bare, by_word)
+
+    @cached_property
+    def _dtype(self) -> np.dtype[np.unsignedinteger]:
+        return np.min_scalar_type(max(self.bare.get_vocab(with_added_tokens=True).values(), default=0))
+
+
+def tokenise_in_chunks(texts: Sequence[str], tokenise: Callable[[Sequence[str]], Tokens]) -> Tokens:
+    """Join what ``tokenise`` makes of one chunk of texts after the other, with progress."""
+    parts = list(_chunks(texts, tokenise))
+    lengths = np.concatenate([part.lengths for part in parts])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return Tokens(np.concatenate([part.ids for part in parts]), offsets)
+
+
+def store_tokens(texts: Sequence[str], tokenizer: Tokenizer | Tokenises, *, folder: Path | None = None) -> Tokens:
     """Tokenise once and map the result from disk ever after.
 
-    The store is found again by a hash of the texts and of the tokenizer, in ``folder``
-    (by default the cache of the user). Ids take the smallest integer type that holds the
-    vocabulary; while they are made, memory stays at one chunk. A damaged store is made
-    anew; two processes may build the same one at once. Where the disk cannot be written,
-    the tokens stay in memory.
+    ``tokenizer`` is one of the tokenizers library, or an encoder. The store is found again
+    by a hash of the texts and of the tokenizer, in ``folder`` (by default the cache of the
+    user). Ids take the smallest integer type that holds the vocabulary; while they are
+    made, memory stays at one chunk. A damaged store is made anew; two processes may build
+    the same one at once. Where the disk cannot be written, the tokens stay in memory.
     """
+    source = tokenizer if isinstance(tokenizer, Tokenises) else Tokeniser(tokenizer)
     home = folder if folder is not None else cache_folder("tokens")
-    place = home / _key(texts, tokenizer)
+    place = home / _key(texts, source)
     found = _open(place)
     if found is not None:
         return found
     try:
         with writing_folder(place, overwrite=True) as temporary:
-            _write(temporary, texts, tokenizer)
+            _write(temporary, texts, source)
     except WriteError:
         found = _open(place)  # another process may have been first
-        return found if found is not None else tokenise(texts, tokenizer)
+        return found if found is not None else source.tokenise(texts)
     found = _open(place)
-    return found if found is not None else tokenise(texts, tokenizer)
+    return found if found is not None else source.tokenise(texts)
 
 
-def _write(folder: Path, texts: Sequence[str], tokenizer: Tokenizer) -> None:
+def _write(folder: Path, texts: Sequence[str], source: Tokenises) -> None:
     offsets = np.zeros(len(texts) + 1, dtype=np.int64)
     done = 0
+    dtype = source.tokenise([]).ids.dtype
     with writing(folder / "ids.bin") as out:
-        for ids, lengths in _chunks(texts, tokenizer):
-            out.write(ids.tobytes())
-            offsets[done + 1 : done + 1 + len(lengths)] = lengths
-            done += len(lengths)
+        for part in _chunks(texts, source.tokenise):
+            out.write(part.ids.tobytes())
+            offsets[done + 1 : done + 1 + len(part)] = part.lengths
+            done += len(part)
     np.cumsum(offsets, out=offsets)
     with writing(folder / "offsets.bin") as out:
         out.write(offsets.tobytes())
-    card = {"version": _VERSION, "texts": len(texts), "tokens": int(offsets[-1]), "dtype": _dtype(tokenizer).name}
+    card = {"version": _VERSION, "texts": len(texts), "tokens": int(offsets[-1]), "dtype": dtype.name}
     with writing(folder / "tokens.json") as out:
         out.write(json.dumps(card).encode())
 
@@ -106,21 +164,14 @@ def _open(place: Path) -> Tokens | None:
     return None
 
 
-def _chunks(
-    texts: Sequence[str], tokenizer: Tokenizer
-) -> Iterator[tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]]:
-    """Yield (flat ids, length of each text) of one chunk of texts after the other."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    bare = _bare(tokenizer)
-    dtype = _dtype(tokenizer)
-    by_word = _word_pattern(bare)
-    encode = _Whole(bare) if by_word is None else _ByWord(bare, by_word)
-    with progress("tokenising", total=len(texts), unit="texts") as step:
-        for start in range(0, len(texts), _CHUNK):
-            ids = encode(texts[start : start + _CHUNK])
-            lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
-            yield np.fromiter(chain.from_iterable(ids), dtype=dtype, count=int(lengths.sum())), lengths
-            step(len(ids))
+def _chunks(texts: Sequence[str], tokenise: Callable[[Sequence[str]], Tokens]) -> Iterator[Tokens]:
+    """Yield the tokens of one chunk of texts after the other; no texts are one empty chunk."""
+    show = progress("tokenising", total=len(texts), unit="texts")
+    with show if len(texts) > _CHUNK else nullcontext(lambda amount: None) as step:  # chunks are told by their caller
+        for start in range(0, max(len(texts), 1), _CHUNK):
+            part = tokenise(texts[start : start + _CHUNK])
+            yield part
+            step(len(part))
 
 
 class _Whole:
@@ -144,11 +195,11 @@ class _ByWord:
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
         rows = [self.pattern.findall(text) for text in texts]
         words = set(chain.from_iterable(rows))
-        if len(self.known) + len(words) > _WORDS:
-            self.known.clear()
-        new = list(words.difference(self.known))
-        self.known.update(zip(new, self.encode(new), strict=True))
         known = self.known
+        if len(known) + len(words) > _WORDS:
+            known = self.known = {}  # another thread may go on with the old one
+        new = list(words.difference(known))
+        known.update(zip(new, self.encode(new), strict=True))
         return [list(chain.from_iterable([known[word] for word in row])) for row in rows]
 
 
@@ -172,20 +223,8 @@ def _word_pattern(bare: Tokenizer) -> re.Pattern[str] | None:
     return re.compile("|".join([*map(re.escape, longest_first), f"[^ {marks}]+", f"[{marks}]"]))
 
 
-def _bare(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a copy that neither cuts nor pads."""
-    copy: Tokenizer = type(tokenizer).from_str(tokenizer.to_str())
-    copy.no_truncation()
-    copy.no_padding()
-    return copy
-
-
-def _dtype(tokenizer: Tokenizer) -> np.dtype[np.unsignedinteger]:
-    return np.min_scalar_type(max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0))
-
-
-def _key(texts: Sequence[str], tokenizer: Tokenizer) -> str:
-    digest = blake2b(_bare(tokenizer).to_str().encode(), digest_size=16)
+def _key(texts: Sequence[str], source: Tokenises) -> str:
+    digest = blake2b(source.fingerprint().encode(), digest_size=16)
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "little"))

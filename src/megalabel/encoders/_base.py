@@ -1,0 +1,92 @@
+"""What every encoder shares: vectors for use, settings, and its folder."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import orjson
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize as to_unit_length
+
+from megalabel.files import writing, writing_folder
+from megalabel.progress import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
+    from megalabel.types import Tokens
+
+__all__ = ["SETTINGS", "BaseEncoder"]
+
+SETTINGS = "encoder.json"
+_GROUP = 1_024  # texts handed to forward at a time
+
+
+class BaseEncoder(nn.Module, ABC):
+    """Base of the encoders; see :class:`megalabel.types.Encoder` for the contract.
+
+    Constructor arguments are kept under their own names, so that ``config`` can tell them.
+    """
+
+    kind: ClassVar[str]
+    dim: int
+
+    @abstractmethod
+    def tokenise(self, texts: Sequence[str]) -> Tokens:
+        """Return the token ids of the texts."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Name the tokenisation."""
+
+    @abstractmethod
+    def forward(self, tokens: Tokens, max_length: int | None = None) -> Tensor:
+        """Return vectors [n, dim] with their graph."""
+
+    @abstractmethod
+    def _write(self, folder: Path) -> None:
+        """Write weights and tokenizer into an empty folder."""
+
+    @torch.no_grad()
+    def encode(self, tokens: Tokens, max_length: int | None = None, *, normalise: bool = False) -> Tensor:
+        """Return vectors [n, dim] of the texts for use: no dropout, no graph, float32 on the CPU.
+
+        ``normalise`` scales them to length 1, so that products are cosines. Longest texts go
+        first, so that memory is at its peak at once.
+        """
+        vectors = torch.empty(len(tokens), self.dim)
+        order = np.argsort(-tokens.lengths, kind="stable")
+        modes = [(module, module.training) for module in self.modules()]
+        self.eval()
+        try:
+            with progress("encoding", total=len(tokens), unit="texts") as step:
+                for start in range(0, len(tokens), _GROUP):
+                    rows = order[start : start + _GROUP]
+                    found = self(tokens.take(rows), max_length).float()
+                    vectors[torch.from_numpy(rows)] = (to_unit_length(found, dim=1) if normalise else found).cpu()
+                    step(len(rows))
+        finally:
+            for module, mode in modes:
+                module.training = mode
+        return vectors
+
+    def config(self) -> dict[str, Any]:
+        """Return ``kind`` and the arguments of the constructor, ready for JSON."""
+        return {"kind": self.kind} | {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write a folder for :func:`~megalabel.encoders.load_encoder`, in place of an older one, or nothing."""
+        with writing_folder(folder, overwrite=True) as temporary:
+            self._write(temporary)
+            with writing(temporary / SETTINGS) as out:
+                out.write(orjson.dumps(self.config(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+    def extra_repr(self) -> str:
+        """Show the settings when printed."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.config().items() if name != "kind")

@@ -1,0 +1,1 @@
+"""Bridges to other libraries, one module each; nothing is imported until it is used."""

@@ -1,0 +1,98 @@
+"""What the row losses share: the call, the reduction, the shares of the positives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from megalabel.errors import SettingError, nearest
+from megalabel.losses._cells import row_sum, split, spread
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from megalabel.types import Positives, Ranks, Targets
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def choose(name: str, value: str, valid: tuple[str, ...]) -> None:
+    """Stop with the nearest valid word when ``value`` is not one of ``valid``."""
+    if value not in valid:
+        raise SettingError(f"{name} is {value!r}", remedy=nearest(str(value), valid))
+
+
+def require(ok: bool, what: str, remedy: str) -> None:
+    """Raise :class:`SettingError` unless ``ok``."""
+    if not ok:
+        raise SettingError(what, remedy=remedy)
+
+
+def reduce(rows: Tensor, reduction: str) -> Tensor:
+    """Turn row losses [B] into their mean, their sum, or leave them; no rows give 0."""
+    if reduction == "none":
+        return rows
+    return rows.sum() / max(1, rows.shape[0]) if reduction == "mean" else rows.sum()
+
+
+def shares(positives: Positives, ranks: Ranks | None = None, how: str = "mean") -> Tensor:
+    """Return the part each positive takes in its row's loss [n]: w y / sum(y) for ``mean``, w y for ``sum``."""
+    part = positives.weights * positives.values
+    if how == "sum":
+        return part
+    total = row_sum(positives, positives.values)
+    return part / spread(positives, total if ranks is None else ranks.sum(total))
+
+
+@dataclass(frozen=True)
+class RowLoss:
+    """A loss that is a number per row, reduced over rows; subclasses define ``_rows`` and ``begin``.
+
+    ``raises_positives`` and ``lowers_negatives`` say whether a step along the negative
+    gradient never lowers the score of a positive, never raises that of a negative.
+    """
+
+    reduction: str = field(default="mean", kw_only=True)
+
+    raises_positives: ClassVar[bool] = False
+    lowers_negatives: ClassVar[bool] = False
+    takes_log_q: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        choose("reduction", self.reduction, REDUCTIONS)
+
+    def __call__(
+        self,
+        scores: Tensor,
+        targets: Tensor | Targets,
+        mask: Tensor | None = None,
+        *,
+        log_q: Tensor | None = None,
+        label_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of a block of scores.
+
+        Args:
+            scores: [B, P], already divided by the temperature; half precision is summed in float32.
+            targets: dense [B, P] or :class:`megalabel.types.Targets`; values in (0, 1], 0 is a negative.
+            mask: [B, P] bool (or what broadcasts to it); False takes the cell out.
+            log_q: [P], log of how likely each label was to be in the pool; taken from the scores of negatives.
+            label_weights: [P], weight of each label where it is a positive.
+
+        Returns:
+            A scalar, or [B] with ``reduction="none"``.
+        """
+        if log_q is not None:
+            self._check_log_q()
+        negatives, positives = split(scores, targets, mask, log_q, label_weights)
+        return reduce(self._rows(negatives, positives), self.reduction)
+
+    def _check_log_q(self) -> None:
+        require(
+            self.takes_log_q,
+            f"{type(self).__name__} takes cosines, which log_q would move out of range",
+            "leave log_q out, or choose a loss on free scores",
+        )
+
+    def _rows(self, negatives: Tensor, positives: Positives) -> Tensor:
+        raise NotImplementedError

@@ -1,0 +1,94 @@
+"""One-versus-all binary cross-entropy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.functional import softplus
+
+from megalabel.losses._base import RowLoss
+from megalabel.losses._cells import row_sum
+from megalabel.losses._streams import SeparableStream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from megalabel.types import Positives, Ranks, Stream
+
+FOLD = 20.0  # four exponentials of scores up to here can be multiplied in float32
+FAR = 40.0  # above it, softplus(x) is x to the last bit of float64
+
+
+@dataclass(frozen=True)
+class BCE(RowLoss):
+    r"""Ask of every label on its own: does it belong to the query or not?
+
+    .. math::
+        \ell_i = \sum_l w_l\, y_{il} \log(1 + e^{-s_{il}}) + (1 - y_{il}) \log(1 + e^{s_{il}})
+
+        \partial \ell_i / \partial s_{il} = \sigma(s_{il}) - y_{il} \quad (w_l = 1)
+
+    Summed over labels, then the mean over rows. Soft targets y in (0, 1] are real-valued
+    targets: the optimum of a cell is :math:`\sigma(s) = y`. A row without positives keeps
+    the pure negative term. ``label_weights`` w multiply the positive half: with 1/p_l
+    they are the propensity weights of Jain et al. 2016, with 2/p_l - 1 the convex upper
+    bound of Qaraei et al. 2021. ``log_q`` is taken from the scores of negatives, which
+    for small probabilities is the same as weighting a sampled negative by 1/q.
+
+    Cosines lie in [-1, 1], so that a bare BCE on them cannot say "no" to a million
+    labels: give it a temperature and a bias, learnt if you like (Zhai et al. 2023,
+    "Sigmoid loss for language image pre-training"). They belong to the scores, not to
+    the loss:
+
+    >>> import torch
+    >>> from megalabel.losses import BCE, streamed
+    >>> queries, labels = torch.randn(2, 4), torch.randn(3, 4, requires_grad=True)
+    >>> targets = torch.tensor([[1.0, 0, 0], [0, 1, 1]])
+    >>> temperature, bias = torch.tensor(0.1, requires_grad=True), torch.tensor(-10.0, requires_grad=True)
+    >>> value = streamed(BCE(), queries, labels, targets, temperature=temperature, bias=bias)
+    >>> torch.allclose(value, BCE()(queries @ labels.T / temperature + bias, targets))
+    True
+    >>> value.backward(); temperature.grad is not None and bias.grad is not None
+    True
+
+    Siblings: :class:`SquaredHinge` (a margin instead of a probability),
+    :class:`DecoupledSoftmax` (positives against the negatives of the row).
+
+    Example:
+        >>> scores = torch.tensor([[2.0, 0.5, -1.0, 1.0, 0.0]])
+        >>> round(BCE()(scores, torch.tensor([[1.0, 1, 0, 0, 1]])).item(), 5)
+        2.92068
+    """
+
+    raises_positives = True
+    lowers_negatives = True
+
+    def begin(self, positives: Positives, ranks: Ranks) -> Stream:
+        """Start the streamed form."""
+        return SeparableStream(self, positives, ranks)
+
+    def _rows(self, negatives: Tensor, positives: Positives) -> Tensor:
+        return self._negative(negatives).sum(1) + row_sum(positives, self._positive(positives))
+
+    def _negative(self, scores: Tensor) -> Tensor:
+        return softplus(scores, 1.0, FAR)
+
+    def _negative_sum(self, block: Tensor, scratch: Tensor) -> Tensor:
+        if block.device.type != "cpu" or min(block.shape) < 4 or bool(block.amax() > FOLD):
+            return self._negative(block).sum(1)
+        # log(1+a) + log(1+b) = log(1 + (a + b + ab)): a quarter of the slow logarithms, no digit of tiny terms lost
+        quarter = block.shape[1] // 4
+        terms = torch.exp(block, out=scratch)
+        for width in (2 * quarter, quarter):
+            left, right = terms[:, :width], terms[:, width : 2 * width]
+            left.add_(right.addcmul_(left, right))
+        return left.log1p_().sum(1) + terms[:, 4 * quarter :].log1p().sum(1)
+
+    def _negative_gradient(self, scores: Tensor) -> Tensor:
+        return scores.sigmoid_()
+
+    def _positive(self, positives: Positives) -> Tensor:
+        s, y = positives.scores, positives.values
+        return positives.weights * y * softplus(-s, 1.0, FAR) + (1 - y) * softplus(s, 1.0, FAR)

@@ -1,0 +1,64 @@
+"""Decoupled softmax: each positive against the negatives only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch.nn.functional import softplus
+
+from megalabel.losses._base import RowLoss, shares
+from megalabel.losses._cells import logsumexp, row_sum, spread
+from megalabel.losses._streams import LogSumExpStream
+from megalabel.losses.bce import FAR
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from megalabel.types import Positives, Ranks, Stream
+
+
+@dataclass(frozen=True)
+class DecoupledSoftmax(RowLoss):
+    r"""Let each positive compete with the negatives of its row, never with the other positives.
+
+    .. math::
+        \ell_i = - \sum_{p \in P_i} a_{ip} \log \frac{e^{s_{ip}}}{e^{s_{ip}} + \sum_{n \notin P_i} e^{s_{in}}}
+               = \sum_p a_{ip} \log(1 + e^{N_i - s_{ip}}), \qquad N_i = \log \sum_{n \notin P_i} e^{s_{in}}
+
+    with q_p = sigma(s_p - N) and a = w y / sum(y):
+
+    .. math::
+        \partial \ell_i / \partial s_p = -a_p (1 - q_p), \qquad
+        \partial \ell_i / \partial s_n = e^{s_n - N} \sum_p a_p (1 - q_p)
+
+    A positive is never pushed down: an easy one saturates and leaves the gradient to the
+    hard ones. Gupta et al. 2024, "Dual-encoders for extreme multi-label classification"
+    (DEXML), equation 5. Equals :class:`Softmax` when a row has one positive. It is neither
+    :class:`SupCon`, whose denominator keeps the other positives, nor DCL, which
+    drops the positive itself.
+
+    Soft targets y in (0, 1] are weights y / sum(y) on the positives. Rows without
+    positives, and rows without negatives, give 0. ``label_weights`` w scale the term of a
+    positive; ``log_q`` makes negatives enter as e^s / q (see :class:`Softmax`).
+
+    Example:
+        >>> import torch
+        >>> from megalabel.losses import DecoupledSoftmax
+        >>> scores = torch.tensor([[2.0, 0.5, -1.0, 1.0, 0.0]])
+        >>> round(DecoupledSoftmax()(scores, torch.tensor([[1.0, 1, 0, 0, 1]])).item(), 6)
+        0.937192
+    """
+
+    raises_positives = True
+    lowers_negatives = True
+
+    def begin(self, positives: Positives, ranks: Ranks) -> Stream:
+        """Start the streamed form."""
+        return LogSumExpStream(self, positives, ranks, shares(positives, ranks), inside=None)
+
+    def _rows(self, negatives: Tensor, positives: Positives) -> Tensor:
+        return row_sum(positives, self._from_lse(logsumexp(negatives), positives, shares(positives)))
+
+    def _from_lse(self, lse: Tensor, positives: Positives, share: Tensor) -> Tensor:
+        return share * softplus(spread(positives, lse) - positives.scores, 1.0, FAR)

@@ -1,0 +1,92 @@
+"""Softmax cross-entropy with several positives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from megalabel.losses._base import RowLoss, choose, shares
+from megalabel.losses._cells import logsumexp, row_logsumexp, row_sum, spread
+from megalabel.losses._ranks import ALONE
+from megalabel.losses._streams import LogSumExpStream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from megalabel.types import Positives, Ranks, Stream
+
+
+@dataclass(frozen=True)
+class Softmax(RowLoss):
+    r"""Give the positives the probability mass of a softmax over all labels; positives compete with each other.
+
+    .. math::
+        p_{il} = e^{s_{il}} / \sum_m e^{s_{im}}, \qquad
+        \ell_i = - \sum_{p \in P_i} a_{ip} \log p_{ip}
+
+        \partial \ell_i / \partial s_{il} = p_{il} \sum_p a_{ip} - a_{il}
+
+    The names of the reductions are those of Menon et al. 2019, "Multilabel reductions:
+    what is my loss optimising?":
+
+    - ``positives="mean"``, pick-all-labels normalised (PAL-N): a = w y / sum(y), the cross-entropy
+      against the relevance scaled to sum to one; also the "outside" form of Khosla et
+      al. 2020 (:class:`SupCon`);
+    - ``positives="sum"``, pick-all-labels (PAL): a = w y;
+    - pick-one-label (POL): draw one positive per row in the sampler, with probability
+      proportional to its relevance, and pass targets that hold only that one. The others
+      then stay in the denominator, as in the paper; mask them to take them out. Both
+      reductions are the same with one positive, and the mean over draws is PAL-N.
+
+    The gradient of a positive turns *against* it as soon as p > a: at the optimum all
+    positives of a row are equally probable, however easy one of them is (Gupta et al.
+    2024, section 4). :class:`DecoupledSoftmax` does not do this; with one positive
+    per row the two are the same.
+
+    ``balanced=True`` is the variant of Kharbanda et al. 2024 (UniDEC) whose denominator holds the mean
+    over positives, not their sum: sum_neg e^s + (1/|P|) sum_pos e^s.
+
+    Rows without positives give 0; rows without negatives stay finite. ``label_weights``
+    w scale the term of a positive (Jain et al. 2016: 1/p_l). ``log_q``: negatives enter
+    the denominator as e^s / q, positives as they are. When negative l was drawn with
+    probability q_l and every positive of the row is in the pool, the denominator is then
+    an unbiased estimate of the one over all labels.
+
+    Example:
+        >>> import torch
+        >>> from megalabel.losses import Softmax
+        >>> scores, targets = torch.tensor([[2.0, 0.5, -1.0, 1.0, 0.0]]), torch.tensor([[1.0, 1, 0, 0, 1]])
+        >>> round(Softmax()(scores, targets).item(), 6), round(Softmax(positives="sum")(scores, targets).item(), 6)
+        (1.741105, 5.223314)
+    """
+
+    positives: str = "mean"
+    balanced: bool = False
+
+    lowers_negatives = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("positives", self.positives, ("mean", "sum"))
+
+    def begin(self, positives: Positives, ranks: Ranks) -> Stream:
+        """Start the streamed form."""
+        share = shares(positives, ranks, self.positives)
+        return LogSumExpStream(self, positives, ranks, share, self._inside(positives, ranks))
+
+    def _inside(self, positives: Positives, ranks: Ranks) -> Tensor:
+        """Scores with which the positives enter the denominator."""
+        if not self.balanced:
+            return positives.scores
+        count = ranks.sum(row_sum(positives, torch.ones_like(positives.values)))
+        return positives.scores - spread(positives, count).log()
+
+    def _rows(self, negatives: Tensor, positives: Positives) -> Tensor:
+        inside = row_logsumexp(positives, self._inside(positives, ALONE))
+        lse = logsumexp(torch.stack([logsumexp(negatives), inside], 1))
+        return row_sum(positives, self._from_lse(lse, positives, shares(positives, how=self.positives)))
+
+    def _from_lse(self, lse: Tensor, positives: Positives, share: Tensor) -> Tensor:
+        return share * (spread(positives, lse) - positives.scores)

@@ -1,0 +1,72 @@
+"""One-versus-all squared hinge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.functional import relu
+
+from megalabel.losses._base import RowLoss, require
+from megalabel.losses._cells import row_sum
+from megalabel.losses._streams import SeparableStream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from megalabel.types import Positives, Ranks, Stream
+
+
+@dataclass(frozen=True)
+class SquaredHinge(RowLoss):
+    r"""Keep positives above the margin and negatives below minus the margin; the loss of linear one-vs-all rankers.
+
+    .. math::
+        \ell_i = \sum_l w_l\, y_{il} \max(0, m - s_{il})^2 + (1 - y_{il}) \max(0, m + s_{il})^2
+
+        \partial \ell_i / \partial s_{il} = -2 w_l y_{il} \max(0, m - s_{il}) + 2 (1 - y_{il}) \max(0, m + s_{il})
+
+    Summed over labels, then the mean over rows. A cell beyond its margin has no gradient
+    at all, so that most negatives of a trained model cost nothing to store. Soft targets
+    y in (0, 1] mix both halves; a row without positives keeps the negative terms.
+    ``label_weights`` w: the positive half of the weighted form of Jain et al. 2016 and
+    Qaraei et al. 2021, and of the rankers of Zhang et al. 2021 (XR-Transformer).
+
+    Siblings: :class:`BCE`, the same with a smooth loss.
+
+    Example:
+        >>> import torch
+        >>> from megalabel.losses import SquaredHinge
+        >>> SquaredHinge()(torch.tensor([[2.0, 0.5, -1.0, 1.0]]), torch.tensor([[1.0, 1, 0, 0]]))
+        tensor(4.2500)
+    """
+
+    margin: float = 1.0
+
+    raises_positives = True
+    lowers_negatives = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.margin >= 0, f"margin is {self.margin}", "choose 0 or more")
+
+    def begin(self, positives: Positives, ranks: Ranks) -> Stream:
+        """Start the streamed form."""
+        return SeparableStream(self, positives, ranks)
+
+    def _rows(self, negatives: Tensor, positives: Positives) -> Tensor:
+        return self._negative(negatives).sum(1) + row_sum(positives, self._positive(positives))
+
+    def _negative(self, scores: Tensor) -> Tensor:
+        return relu(scores + self.margin).square()
+
+    def _negative_sum(self, block: Tensor, scratch: Tensor) -> Tensor:
+        return torch.add(block, self.margin, out=scratch).clamp_(min=0).square_().sum(1)
+
+    def _negative_gradient(self, scores: Tensor) -> Tensor:
+        return scores.add_(self.margin).clamp_(min=0).mul_(2)
+
+    def _positive(self, positives: Positives) -> Tensor:
+        s, y = positives.scores, positives.values
+        return positives.weights * y * relu(self.margin - s).square() + (1 - y) * relu(self.margin + s).square()

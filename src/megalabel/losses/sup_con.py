@@ -1,0 +1,30 @@
+"""Supervised contrastive loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from megalabel.losses.softmax import Softmax
+
+
+@dataclass(frozen=True)
+class SupCon(Softmax):
+    r"""Average the softmax loss over the positives of a row: the supervised contrastive loss.
+
+    .. math::
+        \ell_i = - \frac{1}{|P_i|} \sum_{p \in P_i} \log \frac{e^{s_{ip}}}{\sum_m e^{s_{im}}}
+
+    Khosla et al. 2020, equation 2 ("outside" form), with queries as anchors and labels as
+    the other view. It is :class:`Softmax` with ``positives="mean"`` under the name this
+    field knows it by; ``balanced=True`` is UniDEC's variant, described there. For labels
+    as anchors as well, wrap it in :class:`Symmetric`.
+
+    Example:
+        >>> import torch
+        >>> from megalabel.losses import Softmax, SupCon
+        >>> scores, targets = torch.randn(4, 6), torch.eye(4, 6)
+        >>> torch.equal(SupCon()(scores, targets), Softmax()(scores, targets))
+        True
+    """
+
+    positives: str = field(default="mean", init=False, repr=False)

@@ -1,0 +1,208 @@
+"""A trained model: predict, encode, evaluate, save and load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import torch
+
+from megalabel._version import __version__
+from megalabel.data.dataset import Labels
+from megalabel.errors import DataError, SettingError, nearest
+from megalabel.files import json_rows, writing, writing_folder
+from megalabel.index import ExactIndex
+from megalabel.metrics.measure import measure
+from megalabel.training.vectors import LabelSide, fold_labels, fold_queries, label_side, query_side
+from megalabel.types import TopK
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from scipy.sparse import csr_matrix
+    from torch import Tensor
+
+    from megalabel.data.dataset import Dataset
+    from megalabel.metrics.report import Report
+    from megalabel.training.network import Network
+    from megalabel.types import Tokens
+
+__all__ = ["Model", "Prediction"]
+
+FORMAT = 1  # of a model folder
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One label for one text."""
+
+    id: int
+    uid: str
+    text: str
+    score: float
+
+
+class Model:
+    """Encoder, heads and labels, ready to use.
+
+    Args:
+        network: the trained network.
+        labels: texts and uids of the labels, in the order of training.
+        weights: how much each head counts when scores are added.
+
+    >>> from megalabel import load, train
+    >>> data = load("synthetic:points=400,labels=30")
+    >>> model = train("unidec-cpu", data, changes=["training.epochs=1", "batching.batch_size=64"])
+    >>> len(model.predict(["some text"], k=3)[0])
+    3
+    """
+
+    def __init__(self, network: Network, labels: Labels, weights: Mapping[str, float]) -> None:
+        self.network = network
+        self.labels = labels
+        self.weights = dict(weights)
+        self._side: dict[str, LabelSide] | None = None
+
+    def predict(self, texts: Sequence[str], k: int = 5, *, heads: str = "all") -> list[list[Prediction]]:
+        """Return the k best labels of each text, best first."""
+        found = self.search(texts, k, heads=heads)
+        return [
+            [
+                Prediction(int(label), self.labels.uids[label], self.labels.texts[label], float(score))
+                for label, score in zip(ids.tolist(), scores.tolist(), strict=True)
+                if label >= 0
+            ]
+            for ids, scores in zip(found.ids, found.scores, strict=True)
+        ]
+
+    def search(self, texts: Sequence[str], k: int, *, heads: str = "all", exclude: csr_matrix | None = None) -> TopK:
+        """Return ids and scores [n, k] for texts; ``exclude`` [n, L] leaves pairs out before the cut."""
+        weights = self.chosen(heads)
+        self.network.eval()
+        vectors, bias = fold_labels(self.label_side(), weights)
+        queries = fold_queries(query_side(self.network, self._tokenise(texts)), weights, bias=bias)
+        return ExactIndex(vectors).search(queries, k, exclude=exclude)
+
+    def encode(self, texts: Sequence[str], *, heads: str = "all") -> NDArray[np.float32]:
+        """Return the query vectors [n, d] that are searched with."""
+        weights = self.chosen(heads)
+        self.network.eval()
+        _, bias = fold_labels(self.label_side(), weights)
+        found: NDArray[np.float32] = fold_queries(
+            query_side(self.network, self._tokenise(texts)), weights, bias=bias
+        ).numpy()
+        return found
+
+    def evaluate(self, data: Dataset, split: str = "test", *, heads: str = "all") -> Report:
+        """Measure the model on a split of a data set that has the same labels."""
+        if list(data.labels.uids) != list(self.labels.uids):
+            raise DataError(
+                f"{data.name} has {len(data.labels):,} labels, the model was trained on {len(self.labels):,} others",
+                remedy="evaluate on the data the model was trained for",
+            )
+        part = data.split(split)
+        found = self.search(part.texts, 100, heads=heads, exclude=part.excluded())
+        return measure(data, found.ids, split)
+
+    def chosen(self, heads: str) -> dict[str, float]:
+        """Return the weights of the heads asked for: ``all``, or one of them by name."""
+        if heads == "all":
+            return {name: weight for name, weight in self.weights.items() if weight > 0}
+        if heads not in self.weights:
+            raise SettingError(f"this model has no head {heads!r}", remedy=nearest(heads, ["all", *self.weights]))
+        return {heads: 1.0}
+
+    def label_side(self) -> dict[str, LabelSide]:
+        """Return the label vectors of every head; computed once."""
+        if self._side is None:
+            self.network.eval()
+            texts = self._tokenise(self.labels.texts) if self.network.needs_text else None
+            self._side = label_side(self.network, texts)
+        return self._side
+
+    def _tokenise(self, texts: Sequence[str]) -> Tokens:
+        if isinstance(texts, str):
+            raise SettingError("give a list of texts, not one text", remedy='for example model.predict(["some text"])')
+        tokens: Tokens = self.network.encoder.tokenise(texts)  # type: ignore[operator]
+        return tokens
+
+    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the model: recipe, encoder, weights (safetensors) and labels; whole or not at all."""
+        from safetensors.torch import save as pack
+
+        from megalabel.recipes.load_recipe import dump_recipe
+
+        with writing_folder(folder, overwrite=overwrite) as place:
+            self.network.encoder.save(place / "encoder")  # type: ignore[operator]
+            with writing(place / "recipe.yaml") as out:
+                out.write(dump_recipe(self.network.recipe).encode())
+            with writing(place / "heads.safetensors") as out:
+                out.write(pack({name: value.detach().contiguous() for name, value in self._head_tensors().items()}))
+            with writing(place / "labels.jsonl.gz") as out:
+                for uid, text in zip(self.labels.uids, self.labels.texts, strict=True):
+                    out.write(orjson.dumps({"uid": uid, "text": text}, option=orjson.OPT_APPEND_NEWLINE))
+            card = {"format": FORMAT, "megalabel": __version__, "labels": len(self.labels), "weights": self.weights}
+            with writing(place / "model.json") as out:
+                out.write(json.dumps(card, indent=2).encode() + b"\n")
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> Model:
+        """Read a model that :meth:`save` wrote; a run folder works as well."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        from megalabel.encoders import load_encoder
+        from megalabel.recipes.load_recipe import load_recipe
+        from megalabel.training.network import Network
+
+        place = Path(folder)
+        place = place / "model" if (place / "model" / "model.json").is_file() else place
+        if not (place / "model.json").is_file():
+            raise DataError(
+                "there is no model here", path=folder, remedy="give the folder of a finished run or a saved model"
+            )
+        card = _read_card(place / "model.json")
+        labels = _read_labels(place / "labels.jsonl.gz")
+        network = Network(load_recipe(place / "recipe.yaml"), load_encoder(place / "encoder"), len(labels))
+        model = cls(network, labels, card["weights"])
+        try:
+            tensors = load_file(place / "heads.safetensors")
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"the weights cannot be read ({error})", path=place / "heads.safetensors") from error
+        wanted = model._head_tensors()
+        if {name: value.shape for name, value in tensors.items()} != {
+            name: value.shape for name, value in wanted.items()
+        }:
+            raise DataError("the weights do not fit the recipe", path=place / "heads.safetensors")
+        with torch.no_grad():
+            for name, value in wanted.items():
+                value.copy_(tensors[name])
+        network.eval()
+        return model
+
+    def _head_tensors(self) -> dict[str, Tensor]:
+        """Return every parameter outside the encoder once, by name."""
+        return {name: value for name, value in self.network.named_parameters() if not name.startswith("encoder.")}
+
+
+def _read_card(path: Path) -> dict[str, Any]:
+    try:
+        card = json.loads(path.read_bytes())
+        if card["format"] == FORMAT and all(isinstance(weight, float | int) for weight in card["weights"].values()):
+            return dict(card)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"this model card cannot be read ({error})", path=path) from error
+    raise DataError(f"this model has format {card['format']}, not {FORMAT}", path=path, remedy="update megalabel")
+
+
+def _read_labels(path: Path) -> Labels:
+    rows = [row for _, row in json_rows(path)]
+    try:
+        return Labels([str(row["text"]) for row in rows], [str(row["uid"]) for row in rows])
+    except KeyError as error:
+        raise DataError(f"a label without {error}", path=path) from error

@@ -1,0 +1,119 @@
+"""Find, read, change and check recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from megalabel.errors import SettingError, nearest
+from megalabel.recipes.schema import Recipe
+
+__all__ = ["dump_recipe", "list_recipes", "load_recipe", "make_recipe"]
+
+HOME = Path(__file__).parent
+
+
+def list_recipes() -> list[str]:
+    """Return the names of the recipes that come with the package."""
+    return sorted(path.stem for path in HOME.glob("*.yaml"))
+
+
+def load_recipe(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """Return a recipe by its name or file, with ``key=value`` changes applied.
+
+    Keys are paths such as ``training.epochs``; values are read as YAML.
+
+    >>> load_recipe("unidec-cpu", ["training.epochs=3"]).training.epochs
+    3
+    """
+    import yaml
+
+    path = Path(source) if str(source).endswith((".yaml", ".yml")) else HOME / f"{source}.yaml"
+    if not path.is_file():
+        names = list_recipes()
+        raise SettingError(f"there is no recipe {str(source)!r}", remedy=nearest(str(source), names))
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = None if mark is None else mark.line + 1
+        raise SettingError(f"this is not YAML ({getattr(error, 'problem', error)})", path=path, line=line) from error
+    if not isinstance(document, dict):
+        raise SettingError("a recipe is a YAML mapping", path=path)
+    for change in changes:
+        _apply(document, change)
+    return make_recipe(document, path)
+
+
+def make_recipe(document: Mapping[str, Any], path: Path | None = None) -> Recipe:
+    """Check a document; the first thing wrong is one line with its key and the nearest valid name."""
+    from pydantic import ValidationError
+
+    try:
+        return Recipe.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = [str(part) for part in first["loc"]]
+        key = ".".join(place) or "recipe"
+        if first["type"] == "extra_forbidden":
+            raise SettingError(
+                f"unknown key {key!r}", path=path, remedy=nearest(place[-1], _keys(place[:-1]))
+            ) from None
+        raise SettingError(f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}", path=path) from None
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """Return the resolved recipe as YAML; reading it gives the same recipe."""
+    import yaml
+
+    text: str = yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def _apply(document: dict[str, Any], change: str) -> None:
+    import yaml
+
+    key, equals, value = change.partition("=")
+    if not equals or not key:
+        raise SettingError(f"{change!r} is not key=value", remedy="for example training.epochs=3")
+    *path, last = key.split(".")
+    node = document
+    for part in path:
+        node = node.setdefault(part, {})
+        if not isinstance(node, dict):
+            raise SettingError(f"{part!r} in {key!r} has no keys of its own")
+    try:
+        node[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise SettingError(f"the value of {key!r} is not YAML", remedy="quote it") from error
+
+
+def _keys(path: list[str]) -> list[str]:
+    """Return the valid keys at a place in a recipe."""
+    from pydantic import BaseModel
+
+    from megalabel.recipes import schema
+
+    model: type[BaseModel] = Recipe
+    places: dict[str, type[BaseModel]] = {
+        "encoder": schema.Encoder,
+        "batching": schema.Batching,
+        "training": schema.Training,
+        "predict": schema.Predict,
+        "positives": schema.Positives,
+        "negatives": schema.Negatives,
+        "refresh": schema.Refresh,
+        "loss": schema.LossSettings,
+        "temperature": schema.TemperatureSettings,
+        "tables": schema.Optimiser,
+        "published": schema.Published,
+    }
+    for depth, part in enumerate(path):
+        if path[0] == "heads" and depth == 1:
+            model = schema.HeadSettings
+        elif path[0] == "training" and part in ("encoder", "heads"):
+            model = schema.Optimiser
+        else:
+            model = places.get(part, model)
+    return list(model.model_fields)

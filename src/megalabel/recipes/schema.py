@@ -1,0 +1,180 @@
+"""What a recipe may say. Unknown keys and wrong types stop the run, with the nearest valid name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+__all__ = [
+    "Batching",
+    "Encoder",
+    "HeadSettings",
+    "LossSettings",
+    "Negatives",
+    "Optimiser",
+    "Positives",
+    "Predict",
+    "Published",
+    "Recipe",
+    "Refresh",
+    "TemperatureSettings",
+    "Training",
+]
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Dropout = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Encoder(_Strict):
+    """The text encoder and its settings; ``options`` are those of the encoder's own class."""
+
+    kind: Literal["bag", "transformer"] = "bag"
+    source: str | None = "minilm"  # a name, a folder or minilm; a bag also takes auto, or null for hashed features only
+    query_length: PositiveInt | None = None  # tokens; what is over is cut
+    label_length: PositiveInt | None = None
+    options: dict[str, int | float | bool | str] = {}
+
+
+class TemperatureSettings(_Strict):
+    """What scores are divided by; heads that name the same ``share`` have one between them."""
+
+    value: Positive = 0.05
+    learn: bool = False
+    share: str | None = None
+
+
+class LossSettings(_Strict):
+    """A loss by name; ``symmetric`` is the weight of the query side, ``bce`` the weight of an added BCE."""
+
+    kind: Literal["bce", "softmax", "decoupled_softmax", "soft_top_k", "sup_con", "triplet", "squared_hinge"]
+    k: PositiveInt | Literal["positives"] = 5  # soft_top_k
+    alpha: Positive = 2.0  # soft_top_k
+    balanced: bool = False  # sup_con
+    margin: Positive = 0.3  # triplet
+    symmetric: Share | None = None
+    bce: Annotated[float, Field(ge=0)] = 0.0
+
+
+class HeadSettings(_Strict):
+    """One kind of score; see :class:`megalabel.heads.Head`."""
+
+    tower: Literal["text", "free", "text+free"] = "text"
+    dim: PositiveInt | None = None
+    projection: Literal["none", "linear", "tanh"] = "none"
+    dropout: Dropout = 0.0
+    row_dropout: Dropout = 0.0
+    normalise: bool = True
+    search_normalise: bool | None = None
+    bias: bool = False
+    start: Literal["random", "text", "points", "mix"] = "random"  # of the free vectors
+    temperature: TemperatureSettings = TemperatureSettings()
+    loss: LossSettings
+    weight: Annotated[float, Field(ge=0)] = 1.0
+
+
+class Positives(_Strict):
+    """Which positives of a query enter the pool."""
+
+    pick: Literal["one", "some", "all"] = "some"
+    count: PositiveInt = 3  # some
+    replacement: bool = False
+
+
+class Negatives(_Strict):
+    """Labels that enter the pool beside the positives of the batch."""
+
+    uniform: Annotated[int, Field(ge=0)] = 0  # per batch
+    mined: Annotated[int, Field(ge=0)] = 0  # per query, drawn from
+    top: PositiveInt = 30  # the best wrong labels of each query
+
+
+class Refresh(_Strict):
+    """When clusters and mined negatives are made anew, in epochs."""
+
+    start: Annotated[int, Field(ge=0)] = 5
+    every: PositiveInt = 5
+
+
+class Batching(_Strict):
+    """Which queries come together, and which labels they are scored against."""
+
+    batch_size: PositiveInt = 1024
+    order: Literal["shuffled", "clustered"] = "shuffled"
+    labels: Literal["pool", "all"] = "pool"
+    positives: Positives = Positives()
+    negatives: Negatives = Negatives()
+    cap: PositiveInt | None = None
+    log_q: bool = False
+    refresh: Refresh = Refresh()
+
+
+class Optimiser(_Strict):
+    """One parameter group."""
+
+    kind: Literal["adamw", "row_adagrad", "lazy_adamw", "sgd"] = "adamw"
+    lr: Positive
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+
+
+class Training(_Strict):
+    """The loop."""
+
+    epochs: PositiveInt
+    encoder: Optimiser
+    tables: Optimiser | None = None  # sparse rows: the bag's features and free vectors; None follows encoder
+    heads: Optimiser | None = None  # projections, temperature, bias; None follows encoder
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    warmup: Share = 0.1  # of all steps
+    clip: Positive | None = 1.0
+    chunk_size: PositiveInt = 256  # texts whose activations are held at once
+    validation: Share = 0.1
+    evaluate_every: PositiveInt = 1  # epochs
+    select: str = "nDCG@5"
+    patience: PositiveInt | None = None  # evaluations without a better one
+    refit: bool = False
+
+
+class Predict(_Strict):
+    """How heads are put together: weights given, or chosen on validation."""
+
+    weights: dict[str, float] | Literal["equal", "validation"] = "equal"
+
+
+class Published(_Strict):
+    """A published figure, with its source."""
+
+    data: str
+    metrics: dict[str, float]
+    source: str
+
+
+class Recipe(_Strict):
+    """One system: a choice of each part."""
+
+    name: str
+    paper: str
+    about: str
+    differs: str = ""
+    published: list[Published] = []
+    seed: int = 0
+    encoder: Encoder = Encoder()
+    heads: dict[str, HeadSettings]
+    batching: Batching = Batching()
+    training: Training
+    predict: Predict = Predict()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Recipe:
+        if not self.heads:
+            raise ValueError("a recipe needs at least one head")
+        if isinstance(self.predict.weights, dict) and set(self.predict.weights) != set(self.heads):
+            raise ValueError(f"predict.weights must name the heads {', '.join(self.heads)}")
+        if self.batching.labels == "all" and (self.batching.negatives.mined or self.batching.negatives.uniform):
+            raise ValueError("with all labels in the loss there is nothing to mine or draw")
+        return self

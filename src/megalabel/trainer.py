@@ -1,0 +1,141 @@
+"""Train a model by a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from hashlib import blake2b
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from megalabel.data.hold_out import hold_out
+from megalabel.errors import DataError, WriteError
+from megalabel.files import make_folder, writing
+from megalabel.model import Model
+from megalabel.recipes.load_recipe import dump_recipe, load_recipe
+from megalabel.recipes.schema import Recipe
+from megalabel.training.display import display
+from megalabel.training.make_encoder import make_encoder
+from megalabel.training.network import Network
+from megalabel.training.run import Phase, Texts
+from megalabel.training.run_log import RunLog
+
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+
+__all__ = ["train"]
+
+
+def train(
+    recipe: str | Recipe,
+    data: Dataset,
+    out: str | PathLike[str] | None = None,
+    *,
+    changes: Sequence[str] = (),
+    seed: int | None = None,
+    resume: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Model:
+    """Train by a recipe and return the model; ``out`` keeps the whole run.
+
+    Validation rows are held out of train by the rule of the test set where the data has
+    none; everything is selected on them. With ``refit: true`` the network is then trained
+    once more on train + val for as many epochs as proved best.
+
+    Args:
+        recipe: a name (see ``megalabel recipes``), a YAML file, or a recipe.
+        data: the data set.
+        out: run folder: recipe.yaml, metrics.jsonl, checkpoints, model.
+        changes: ``key=value`` changes to the recipe, as on the command line.
+        seed: in place of the recipe's seed.
+        resume: go on where a run in ``out`` stopped; the result is the same, bit for bit.
+        say: is told what happens, line by line.
+    """
+    if isinstance(recipe, str):
+        recipe = load_recipe(recipe, [*changes, *([] if seed is None else [f"seed={seed}"])])
+    with ExitStack() as stack:
+        if out is None:
+            out = stack.enter_context(TemporaryDirectory())
+        folder = _prepare(Path(out), recipe, resume)
+        held = data if data.val is not None else hold_out(data, share=recipe.training.validation, seed=recipe.seed)
+        say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
+        model = _run(recipe, held, folder, resume, say)
+        model.save(folder / "model", overwrite=True)
+        return model
+
+
+def _run(recipe: Recipe, data: Dataset, folder: Path, resume: bool, say: Callable[[str], None]) -> Model:
+    identity = {"recipe": _digest(dump_recipe(recipe)), "data": fingerprint(data)}
+    with RunLog(folder / "metrics.jsonl", resume=resume) as log:
+        phase, best = _phase(recipe, data, folder, "select", recipe.training.epochs, identity, resume, log)
+        weights = phase.weights()
+        if best["epoch"] > 0:
+            found = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
+            say(f"best on validation after {best['epoch']} of {recipe.training.epochs} epochs: {found}")
+        if len(weights) > 1:
+            say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
+        if recipe.training.refit:
+            epochs = best["epoch"] if best["epoch"] > 0 else recipe.training.epochs
+            say(f"training again on train + validation for {epochs} epochs")
+            phase, _ = _phase(recipe, data.refit(), folder, "refit", epochs, identity, resume, log)
+    phase.network.eval()
+    return Model(phase.network, data.labels, weights)
+
+
+def _phase(
+    recipe: Recipe,
+    data: Dataset,
+    folder: Path,
+    name: str,
+    epochs: int,
+    identity: dict[str, str],
+    resume: bool,
+    log: RunLog,
+) -> tuple[Phase, dict[str, Any]]:
+    torch.manual_seed(recipe.seed)
+    encoder = make_encoder(recipe, data)
+    network = Network(recipe, encoder, len(data.labels))
+    texts = Texts.of(data, encoder)
+    checkpoints = folder / "checkpoints" / name
+    steps = -(-len(data.train) // recipe.batching.batch_size) * epochs
+    with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:
+        phase = Phase(
+            recipe=recipe, data=data, network=network, texts=texts, folder=checkpoints, epochs=epochs,
+            select=name == "select", log=log, show=show, name=name, identity=identity,
+        )  # fmt: skip
+        return phase, phase.run(resume=resume)
+
+
+def _prepare(folder: Path, recipe: Recipe, resume: bool) -> Path:
+    """Make the run folder and write the resolved recipe, or refuse to mix two runs."""
+    known = folder / "recipe.yaml"
+    if known.is_file() and not resume:
+        raise WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
+    if resume and not known.is_file():
+        raise DataError("there is no run here to resume", path=folder, remedy="leave --resume out")
+    make_folder(folder)
+    if not known.is_file():
+        with writing(known) as out:
+            out.write(dump_recipe(recipe).encode())
+    return folder
+
+
+def fingerprint(data: Dataset) -> str:
+    """Return a hash of texts and relevance, to tell whether a run is resumed on the same data."""
+    digest = blake2b(digest_size=16)
+    for split in data.splits.values():
+        for array in (split.targets.indptr, split.targets.indices, split.targets.data, split.filter):
+            digest.update(array.tobytes())
+        for text in split.texts:
+            digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    for text in data.labels.texts:
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()

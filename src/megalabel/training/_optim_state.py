@@ -1,0 +1,80 @@
+"""The state of an optimiser as named tensors and plain numbers, ready for safetensors and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from megalabel.errors import DataError
+
+__all__ = ["flatten_state", "restore_state"]
+
+REMEDY = "go on with the recipe and the data that made it"
+
+
+def flatten_state(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return (tensors, scalars) that hold all an optimiser remembers; nothing is copied.
+
+    Tensors are named "<place of the parameter>.<what>", for example "0.exp_avg"; scalars
+    are JSON-able: the settings of every group and such state as is no tensor.
+
+    >>> import torch
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> weight.grad = torch.ones(2)
+    >>> optimiser = torch.optim.AdamW([weight])
+    >>> optimiser.step()
+    >>> sorted(flatten_state(optimiser)[0])
+    ['0.exp_avg', '0.exp_avg_sq', '0.step']
+    """
+    found = optimiser.state_dict()
+    tensors: dict[str, Tensor] = {}
+    scalars: dict[str, Any] = {"groups": found["param_groups"], "values": {}}
+    for place, state in found["state"].items():
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[f"{place}.{key}"] = value.detach()
+            else:
+                scalars["values"][f"{place}.{key}"] = value
+    return tensors, scalars
+
+
+def restore_state(optimiser: Optimizer, tensors: Mapping[str, Tensor], scalars: Mapping[str, Any]) -> None:
+    """Give an optimiser back what :func:`flatten_state` returned, also after a trip through JSON.
+
+    Tensors are copied, so they may lie in a mapped file. State of other parameters than
+    this optimiser's is a DataError and changes nothing.
+    """
+    groups = [dict(group) for group in scalars["groups"]]
+    now = optimiser.param_groups
+    sizes, expected = ([len(group["params"]) for group in each] for each in (groups, now))
+    if sizes != expected:
+        what = f"the saved optimiser has groups of {sizes} parameters, this one of {expected}"
+        raise DataError(what, remedy=REMEDY)
+    for group, present in zip(groups, now, strict=True):
+        saved, here = group.get("names", []), present.get("names", [])
+        for old, new in zip(saved, here, strict=False):
+            if old != new:
+                raise DataError(f"the saved optimiser has {old!r} where this one has {new!r}", remedy=REMEDY)
+        for key, value in group.items():
+            if isinstance(value, list) and isinstance(present.get(key), tuple):
+                group[key] = tuple(value)
+    parameters = list(chain.from_iterable(group["params"] for group in now))
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in chain(tensors.items(), scalars["values"].items()):
+        place, _, key = name.partition(".")
+        if isinstance(value, Tensor):
+            _check_shape(name, value, parameters[int(place)])
+            value = value.detach().clone()
+        state.setdefault(int(place), {})[key] = value
+    optimiser.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _check_shape(name: str, value: Tensor, parameter: Tensor) -> None:
+    """Accept one number for all, one per row, or one per entry."""
+    if value.shape not in ((), parameter.shape[:1], parameter.shape):
+        what = f"the saved {name} has shape {list(value.shape)}, its parameter has {list(parameter.shape)}"
+        raise DataError(what, remedy=REMEDY)

@@ -1,0 +1,212 @@
+"""Checkpoints that a crash at any moment cannot spoil.
+
+A checkpoint is a folder ``000007-step-1200`` (the seventh save, after 1,200 steps) with
+
+    tensors.safetensors  arrays.safetensors  state.json  manifest.json
+
+It is filled under a hidden name, flushed to the disk and renamed: what has a visible name
+is complete. The manifest holds size and SHA-256 of every file; loading checks them and
+passes over what does not match. One process writes to a folder at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from megalabel.errors import DataError, WriteError
+from megalabel.training._checkpoint_files import flush_folder, hash_file, load_tensors, write_bytes, write_tensors
+from megalabel.training._randomness import capture_randomness, restore_randomness
+
+__all__ = [
+    "Checkpoint",
+    "capture_randomness",
+    "list_checkpoints",
+    "load_checkpoint",
+    "restore_randomness",
+    "save_checkpoint",
+]
+
+FORMAT = 1
+TENSORS, ARRAYS, STATE, MANIFEST = "tensors.safetensors", "arrays.safetensors", "state.json", "manifest.json"
+_NAME = re.compile(r"(\d{6,})-step-(\d+)")
+_LEFT = re.compile(r"\.\d{6,}-step-\d+\.(part|old)")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was saved; tensors and arrays are mapped from the file, so copy what must outlive it."""
+
+    path: Path
+    step: int
+    tags: tuple[str, ...]
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    notes: tuple[str, ...] = ()  # one line for every newer checkpoint that could not be read
+
+
+def save_checkpoint(
+    folder: str | PathLike[str],
+    step: int,
+    tensors: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]] | None = None,
+    *,
+    tags: Iterable[str] = (),
+    keep: int = 2,
+) -> Path:
+    """Save whole or not at all; return the new folder.
+
+    ``state`` must be JSON-able; whole numbers may be of any size, keys must be text, and
+    tuples come back as lists. Then older checkpoints are removed, except the ``keep``
+    newest (this one included) and, for every tag ("best", say), the newest that has it.
+    Where there is no room, a WriteError is raised and earlier checkpoints stay.
+
+    >>> import tempfile, torch
+    >>> folder = tempfile.mkdtemp()
+    >>> for step in (10, 20, 30, 40):
+    ...     path = save_checkpoint(folder, step, {"w": torch.ones(2)}, {"epoch": 1}, tags=["best"] * (step == 10))
+    >>> [path.name for path in list_checkpoints(folder)]
+    ['000004-step-40', '000003-step-30', '000001-step-10']
+    >>> load_checkpoint(folder, tag="best").step
+    10
+    """
+    folder = Path(folder)
+    temporary: Path | None = None
+    text = json.dumps(dict(state)).encode()
+    try:
+        _prepare(folder)
+        earlier = list_checkpoints(folder)
+        name = f"{_number(earlier[0]) + 1 if earlier else 1:06d}-step-{step}"
+        temporary = folder / f".{name}.part"
+        temporary.mkdir()
+        files = {
+            TENSORS: write_tensors(temporary / TENSORS, tensors),
+            ARRAYS: write_tensors(temporary / ARRAYS, arrays or {}),
+            STATE: write_bytes(temporary / STATE, [text]),
+        }
+        manifest = {"format": FORMAT, "step": step, "tags": sorted(set(tags)), "files": files}
+        write_bytes(temporary / MANIFEST, [json.dumps({**manifest, "sha256": _seal(manifest)}, indent=1).encode()])
+        flush_folder(temporary)
+        temporary.rename(folder / name)
+        flush_folder(folder)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise WriteError(f"could not save a checkpoint, {reason}; earlier ones are kept", path=folder) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+    _prune([folder / name, *earlier], max(keep, 1))
+    return folder / name
+
+
+def load_checkpoint(folder: str | PathLike[str], *, tag: str | None = None) -> Checkpoint:
+    """Return the newest checkpoint that is whole, or the newest with this tag.
+
+    Every file is checked against the manifest. A damaged checkpoint is passed over, with
+    a line in ``notes``; when none is left that is a DataError.
+    """
+    folder = Path(folder)
+    notes: list[str] = []
+    for path in list_checkpoints(folder):
+        try:
+            manifest = _read_manifest(path)
+            if tag is None or tag in manifest["tags"]:
+                return _read(path, manifest, notes)
+        except DataError as error:
+            notes.append(f"passed over a damaged checkpoint: {error}")
+    which = "" if tag is None else f" tagged {tag!r}"
+    if notes:
+        raise DataError(f"no readable checkpoint{which}: {notes[0]}", path=folder, remedy="train from the start")
+    raise DataError(f"there is no checkpoint{which} in this folder", path=folder, remedy="train from the start")
+
+
+def list_checkpoints(folder: str | PathLike[str]) -> list[Path]:
+    """Return the folders of all checkpoints, newest first; they may still prove damaged."""
+    try:
+        found = [path for path in Path(folder).iterdir() if _NAME.fullmatch(path.name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(found, key=_number, reverse=True)
+
+
+def _number(path: Path) -> int:
+    return int(path.name.partition("-")[0])
+
+
+def _seal(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder and clear what a crash has left in it."""
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        flush_folder(folder.parent)
+    for path in folder.iterdir():
+        if _LEFT.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _prune(newest_first: list[Path], keep: int) -> None:
+    """Remove what is neither among the newest nor the newest of a tag; first by name, then for good."""
+    tags: set[str] = set()
+    for place, path in enumerate(newest_first):
+        try:
+            own = set(_read_manifest(path)["tags"])
+        except DataError:
+            own = set()
+        if place >= keep and own <= tags:
+            gone = path.with_name(f".{path.name}.old")
+            with suppress(OSError):
+                path.rename(gone)
+                shutil.rmtree(gone, ignore_errors=True)
+        tags |= own
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    """Return a manifest that is whole, or raise a DataError."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        seal = manifest.pop("sha256")
+        if seal == _seal(manifest) and manifest["format"] == FORMAT:
+            return dict(manifest)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise DataError("its manifest cannot be read", path=path) from error
+    what = "its manifest was changed" if seal != _seal(manifest) else f"it has format {manifest['format']}"
+    raise DataError(what, path=path)
+
+
+def _read(path: Path, manifest: dict[str, Any], notes: list[str]) -> Checkpoint:
+    """Check every file and load them, or raise a DataError."""
+    for name, record in manifest["files"].items():
+        try:
+            found = hash_file(path / name)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise DataError(f"{name} cannot be read, {reason}", path=path) from error
+        if found["bytes"] != record["bytes"]:
+            raise DataError(f"{name} has {found['bytes']:,} bytes instead of {record['bytes']:,}", path=path)
+        if found["sha256"] != record["sha256"]:
+            raise DataError(f"the content of {name} was changed", path=path)
+    return Checkpoint(
+        path=path,
+        step=manifest["step"],
+        tags=tuple(manifest["tags"]),
+        tensors=load_tensors(path / TENSORS),
+        state=json.loads((path / STATE).read_bytes()),
+        arrays={name: tensor.numpy() for name, tensor in load_tensors(path / ARRAYS).items()},
+        notes=tuple(notes),
+    )

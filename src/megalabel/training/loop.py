@@ -1,0 +1,190 @@
+"""The training loop, the only one: every recipe runs through here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from megalabel.batching import generator
+from megalabel.batching.log_q import EntryChance
+from megalabel.batching.negatives import Mined, Negatives, Uniform
+from megalabel.batching.order import Clustered, Order, Shuffled
+from megalabel.batching.pool import PoolBuilder
+from megalabel.batching.positives import All, One, Picker, Some
+from megalabel.errors import DataError
+from megalabel.training.optim import GroupSettings, clip_gradients, make_optimisers
+from megalabel.training.refresh import Refreshed, is_due, refresh
+from megalabel.training.schedule import Schedule
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from megalabel.data.dataset import Split
+    from megalabel.recipes.schema import Recipe
+    from megalabel.training.network import Network
+    from megalabel.types import Batch, Tokens
+
+__all__ = ["Loop", "StepResult"]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step reports."""
+
+    epoch: int
+    step: int  # counted over all epochs
+    loss: float
+    parts: dict[str, float]
+    queries: int
+    statistics: dict[str, float]
+
+
+@dataclass
+class Loop:
+    """Trains a network on one split, step by step.
+
+    Everything random in a step comes from (seed, epoch, place in the epoch) alone, so that
+    a resumed run needs no history of generators: the same state and the same place give
+    the same step, bit for bit.
+
+    Args:
+        recipe: batching, optimisers, schedule.
+        network: what is trained.
+        split: the training points.
+        queries: tokens of their texts.
+        labels: tokens of the label texts.
+    """
+
+    recipe: Recipe
+    network: Network
+    split: Split
+    queries: Tokens
+    labels: Tokens
+    epoch: int = 0  # where the next step is
+    place: int = 0  # its place in the epoch
+    step: int = 0
+    refreshed: Refreshed = field(default_factory=Refreshed)
+    optimisers: dict[str, Optimizer] = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings = self.recipe.batching
+        if settings.batch_size > len(self.split):
+            raise DataError(
+                f"batch_size {settings.batch_size:,} is larger than the {len(self.split):,} training points",
+                remedy=f"--set batching.batch_size={max(1, len(self.split) // 8)}",
+            )
+        self.optimisers = make_optimisers(self._groups(), self._parameters())
+        beta = settings.positives.count if settings.positives.pick == "some" else 1
+        self._chance = (
+            EntryChance.from_targets(self.split.targets, beta, settings.batch_size) if settings.log_q else None
+        )
+        self.steps_per_epoch = math.ceil(len(self.split) / settings.batch_size)
+        total = self.steps_per_epoch * self.recipe.training.epochs
+        warmup = round(self.recipe.training.warmup * total)
+        self.schedule = Schedule(kind=self.recipe.training.schedule, total_steps=total, warmup_steps=warmup)
+
+    def run_epoch(self) -> Iterator[StepResult]:
+        """Yield the result of every step that is left of the current epoch, then stand before the next."""
+        if self.place == 0 and is_due(self.recipe.batching, self.epoch):
+            seed = self.recipe.seed + self.epoch
+            self.refreshed = refresh(
+                self.network, self.recipe.batching, self.split, self.queries, self.labels, seed=seed
+            )
+        builder = self._builder()
+        batches = self._order().batches(self.epoch)
+        self.network.train()
+        while self.place < len(batches):
+            rng = generator(self.recipe.seed, "step", self.epoch, self.place)
+            batch = builder.build(batches[self.place], rng=rng)
+            torch.manual_seed(int(rng.integers(2**62)))
+            self.place += 1
+            if len(batch.queries):
+                yield self._step(batch, builder)
+        self.epoch, self.place = self.epoch + 1, 0
+
+    def _step(self, batch: Batch, builder: PoolBuilder) -> StepResult:
+        self.schedule.apply(min(self.step, self.schedule.total_steps - 1), self.optimisers.values())
+        rows = batch.queries.numpy()
+        pool = None if batch.pool is None else batch.pool.numpy()
+        texts = None
+        if self.network.needs_text:
+            texts = self.labels if pool is None else self.labels.take(pool)
+        log_q = None if self._chance is None or batch.pool is None else self._chance.log_q(batch.pool)
+        parts = self.network.loss(batch, self.queries.take(rows), texts, log_q)
+        total = self.network.total(parts)
+        value = float(total.detach())
+        if not math.isfinite(value):
+            raise DataError(
+                f"the loss is {value} at epoch {self.epoch + 1}, step {self.step + 1}; the last checkpoint is kept",
+                remedy="lower the learning rate (--set training.encoder.lr=...) or raise the temperature",
+            )
+        total.backward()  # type: ignore[no-untyped-call]
+        if self.recipe.training.clip is not None:
+            clip_gradients(self.network.parameters(), self.recipe.training.clip)
+        for optimiser in self.optimisers.values():
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        self.step += 1
+        values = {name: float(part.detach()) for name, part in parts.items()}
+        return StepResult(self.epoch, self.step, value, values, len(rows), builder.statistics(batch))
+
+    def _order(self) -> Order:
+        settings = self.recipe.batching
+        if len(self.refreshed.clusters):
+            return Clustered(self.refreshed.clusters, settings.batch_size, self.recipe.seed)
+        return Shuffled(np.arange(len(self.split)), settings.batch_size, self.recipe.seed)
+
+    def _builder(self) -> PoolBuilder:
+        settings = self.recipe.batching
+        negatives: list[Negatives] = []
+        if settings.negatives.mined and len(self.refreshed.mined):
+            negatives.append(Mined(self.refreshed.mined, settings.negatives.mined))
+        if settings.negatives.uniform:
+            negatives.append(Uniform(settings.negatives.uniform))
+        return PoolBuilder(
+            self.split.targets,
+            filter=self.split.filter,
+            positives=self._picker(),
+            negatives=negatives,
+            cap=settings.cap,
+            all_labels=settings.labels == "all",
+        )
+
+    def _picker(self) -> Picker:
+        settings = self.recipe.batching.positives
+        if settings.pick == "some":
+            return Some(settings.count, replacement=settings.replacement)
+        return One() if settings.pick == "one" else All()
+
+    def _groups(self) -> Sequence[GroupSettings]:
+        training = self.recipe.training
+        heads = training.heads or training.encoder
+        tables = training.tables
+        groups = [("encoder", training.encoder), ("heads", heads)]
+        if tables is not None:
+            groups.append(("tables", tables))
+        return [
+            GroupSettings(name, kind=settings.kind, lr=settings.lr, weight_decay=settings.weight_decay)
+            for name, settings in groups
+        ]
+
+    def _parameters(self) -> dict[str, list[tuple[str, torch.nn.Parameter]]]:
+        """Sort parameters into tables (sparse rows), heads and encoder; shared ones stand once."""
+        tables = {id(self.network.head(name).table) for name in self.network.heads}
+        tables |= {id(parameter) for parameter in getattr(self.network.encoder, "sparse_parameters", list)()}
+        found: dict[str, list[tuple[str, torch.nn.Parameter]]] = {"encoder": [], "heads": []}
+        if self.recipe.training.tables is not None:
+            found["tables"] = []
+        for name, parameter in self.network.named_parameters():
+            kind = "tables" if id(parameter) in tables else name.partition(".")[0]
+            found[kind if kind in found else "encoder"].append((name, parameter))
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """Return the place the loop stands at."""
+        return {"epoch": self.epoch, "place": self.place, "step": self.step}

@@ -1,0 +1,120 @@
+"""The network a recipe describes: one encoder, the heads on it, and the step that trains them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from megalabel.heads import Head, Temperature
+from megalabel.losses import streamed
+from megalabel.training.build_loss import build_loss
+from megalabel.training.gradcache import GradientCache
+
+if TYPE_CHECKING:
+    from megalabel.recipes.schema import Recipe
+    from megalabel.types import Batch, Tokens
+
+__all__ = ["Network"]
+
+
+class Network(nn.Module):
+    """Encoder and heads of a recipe.
+
+    Args:
+        recipe: names the heads, their towers, temperatures and losses.
+        encoder: an encoder as in :class:`megalabel.types.Encoder`.
+        labels: number of labels.
+    """
+
+    def __init__(self, recipe: Recipe, encoder: nn.Module, labels: int) -> None:
+        super().__init__()
+        self.recipe = recipe
+        self.encoder = encoder
+        shared: dict[str, Temperature] = {}
+        self.heads = nn.ModuleDict()
+        for name, settings in recipe.heads.items():
+            own = Temperature(settings.temperature.value, learn=settings.temperature.learn)
+            share = settings.temperature.share
+            self.heads[name] = Head(
+                labels=labels,
+                encoder_dim=int(encoder.dim),  # type: ignore[arg-type]
+                tower=settings.tower,
+                dim=settings.dim,
+                projection=settings.projection,
+                dropout=settings.dropout,
+                row_dropout=settings.row_dropout,
+                normalise=settings.normalise,
+                search_normalise=settings.search_normalise,
+                bias=settings.bias,
+                temperature=own if share is None else shared.setdefault(share, own),
+            )
+        self._losses = {name: build_loss(settings.loss) for name, settings in recipe.heads.items()}
+        self._weights = {name: settings.weight for name, settings in recipe.heads.items()}
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether some head wants label texts encoded."""
+        return any(self.head(name).needs_text for name in self.heads)
+
+    def head(self, name: str) -> Head:
+        """Return a head by its name."""
+        head = self.heads[name]
+        assert isinstance(head, Head)
+        return head
+
+    def loss(
+        self, batch: Batch, queries: Tokens, labels: Tokens | None, log_q: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return the loss of each head for a batch, unweighted; ready for ``backward``.
+
+        Queries and label texts are encoded once, through the gradient cache, whatever the
+        number of heads.
+
+        Args:
+            batch: rows, pool and targets.
+            queries: tokens of the batch's queries.
+            labels: tokens of the pool's label texts, None if no head wants them.
+            log_q: [P] log of the chance of each label to be in the pool.
+        """
+        cache = GradientCache(self.recipe.training.chunk_size)
+        encoded = self._encode(cache, queries, self.recipe.encoder.query_length)
+        texts = None
+        if labels is not None and self.needs_text:
+            texts = self._encode(cache, labels, self.recipe.encoder.label_length)
+        found = {}
+        for name in self.heads:
+            head = self.head(name)
+            vectors, bias = head.labels(batch.pool, texts)
+            found[name] = streamed(
+                self._losses[name],
+                head.query(encoded),
+                vectors,
+                batch.targets,
+                temperature=head.temperature(),
+                bias=bias,
+                mask=batch.mask,
+                log_q=log_q,
+            )
+        return found
+
+    def total(self, parts: dict[str, Tensor]) -> Tensor:
+        """Return the weighted sum of the heads' losses."""
+        return torch.stack([self._weights[name] * value for name, value in parts.items()]).sum()
+
+    def encode(self, tokens: Tokens, length: int | None) -> Tensor:
+        """Return encoder vectors [n, encoder_dim] without gradient, each distinct text encoded once."""
+        distinct, inverse = tokens.unique()
+        vectors: Tensor = self.encoder.encode(distinct, max_length=length)  # type: ignore[operator]
+        if len(distinct) == len(tokens):
+            return vectors
+        return vectors.index_select(0, torch.from_numpy(inverse).to(vectors.device))
+
+    def _encode(self, cache: GradientCache, tokens: Tokens, length: int | None) -> Tensor:
+        """Encode every distinct text once."""
+        distinct, inverse = tokens.unique()
+        vectors = cache.encode(self.encoder, distinct, max_length=length)
+        if len(distinct) == len(tokens):
+            return vectors
+        return vectors.index_select(0, torch.from_numpy(inverse).to(vectors.device))

@@ -1,0 +1,219 @@
+"""A whole run: train on what validation leaves, select, choose head weights, refit on everything."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from megalabel.data.tokens import store_tokens
+from megalabel.errors import DataError, SettingError, nearest
+from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
+from megalabel.training.choose_weights import choose_weights, rank
+from megalabel.training.loop import Loop
+from megalabel.training.network import Network
+from megalabel.training.optim import flatten_state, restore_state
+from megalabel.training.refresh import Refreshed
+from megalabel.training.start_tables import start_tables
+from megalabel.training.vectors import label_side, query_side
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from megalabel.data.dataset import Dataset
+    from megalabel.recipes.schema import Recipe
+    from megalabel.training.display import Show
+    from megalabel.training.run_log import RunLog
+    from megalabel.training.vectors import LabelSide
+    from megalabel.types import Tokens
+
+__all__ = ["Phase", "Stopped", "Texts"]
+
+CHECKPOINT_SECONDS = 300.0  # within an epoch; every epoch ends with a checkpoint anyway
+
+
+class Stopped(KeyboardInterrupt):
+    """The user asked to stop; the state is saved."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Tokens of every text a run needs, mapped from the token store."""
+
+    train: Tokens
+    labels: Tokens
+    val: Tokens | None
+
+    @classmethod
+    def of(cls, data: Dataset, encoder: nn.Module) -> Texts:
+        """Tokenise once, or find what was tokenised before."""
+        val = None if data.val is None else store_tokens(data.val.texts, encoder)  # type: ignore[arg-type]
+        train, labels = (store_tokens(texts, encoder) for texts in (data.train.texts, data.labels.texts))  # type: ignore[arg-type]
+        return cls(train, labels, val)
+
+
+@dataclass
+class Phase:
+    """One pass of training, from the first epoch to the last or to where patience ends.
+
+    With ``select`` every evaluation is on validation rows and the best state is kept;
+    without, the last state counts (a refit, which has no validation rows to look at).
+    """
+
+    recipe: Recipe
+    data: Dataset
+    network: Network
+    texts: Texts
+    folder: Path
+    epochs: int
+    select: bool
+    log: RunLog
+    show: Show
+    name: str
+    identity: dict[str, str]  # what a resumed run must share
+
+    def run(self, *, resume: bool) -> dict[str, Any]:
+        """Train, and leave the selected state in the network; return what was best."""
+        if resume and (done := self._finished()):
+            return done
+        start_tables(self.network, self.data.train, self.texts.train, self.texts.labels)
+        loop = Loop(self.recipe, self.network, self.data.train, self.texts.train, self.texts.labels)
+        best: dict[str, Any] = {"epoch": -1, "value": None, "metrics": {}, "since": 0}
+        if resume and list_checkpoints(self.folder):
+            best = self._restore(loop, load_checkpoint(self.folder))
+        self.log.rewind(loop.step, phase=self.name)
+        self.show.resumed(loop.step)
+        saved = time.monotonic()
+        with _stop_at_step() as stopping:
+            while loop.epoch < self.epochs and not self._out_of_patience(best):
+                for result in loop.run_epoch():
+                    self.show.step(loss=result.loss, texts=result.queries)
+                    self.log.write(
+                        result.step, phase=self.name, epoch=result.epoch, loss=result.loss, parts=result.parts,
+                        **result.statistics,
+                    )  # fmt: skip
+                    if stopping() or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                        self._save(loop, best)
+                        saved = time.monotonic()
+                        if stopping():
+                            raise Stopped
+                better = self.select and self._evaluate(loop, best)
+                self._save(loop, best, tags=("best",) if better else ())
+                saved = time.monotonic()
+        self._save(loop, best, tags=("done",))
+        if self.select and best["epoch"] >= 0:
+            self._load_weights(load_checkpoint(self.folder, tag="best"))
+        return best
+
+    def _evaluate(self, loop: Loop, best: dict[str, Any]) -> bool:
+        """Measure on validation rows when it is time; return whether this is the best so far."""
+        settings = self.recipe.training
+        if loop.epoch % settings.evaluate_every and loop.epoch != self.epochs:
+            return False
+        with self.show.pause():
+            queries, labels = self._sides()
+            metrics = rank(self.data, "val", queries, labels, dict.fromkeys(queries, 1.0)).metrics
+        if settings.select not in metrics:
+            raise SettingError(f"training.select is {settings.select!r}", remedy=nearest(settings.select, metrics))
+        self.log.write(loop.step, phase=self.name, epoch=loop.epoch, val=metrics)
+        better = best["value"] is None or metrics[settings.select] > best["value"]
+        self.show.evaluated(metrics, best=better)
+        if better:
+            best.update(epoch=loop.epoch, value=metrics[settings.select], metrics=metrics, since=0)
+            return True
+        best["since"] += 1
+        return False
+
+    def weights(self) -> dict[str, float]:
+        """Return the head weights the recipe wants, chosen on validation where it says so."""
+        wanted = self.recipe.predict.weights
+        if isinstance(wanted, dict):
+            return dict(wanted)
+        names = list(self.recipe.heads)
+        if wanted == "equal" or len(names) == 1 or self.texts.val is None:
+            return {name: 1.0 / len(names) for name in names}
+        queries, labels = self._sides()
+        return choose_weights(self.data, queries, labels, self.recipe.training.select)
+
+    def _sides(self) -> tuple[dict[str, Tensor], dict[str, LabelSide]]:
+        """Return the vectors of validation queries and of all labels."""
+        assert self.texts.val is not None
+        self.network.eval()
+        texts = self.texts.labels if self.network.needs_text else None
+        return query_side(self.network, self.texts.val), label_side(self.network, texts)
+
+    def _out_of_patience(self, best: dict[str, Any]) -> bool:
+        patience = self.recipe.training.patience
+        return self.select and patience is not None and best["since"] >= patience
+
+    def _save(self, loop: Loop, best: dict[str, Any], tags: tuple[str, ...] = ()) -> None:
+        tensors = {f"network.{name}": value.detach() for name, value in self.network.named_parameters()}
+        scalars = {}
+        for group, optimiser in loop.optimisers.items():
+            found, scalars[group] = flatten_state(optimiser)
+            tensors |= {f"optimiser.{group}.{name}": value for name, value in found.items()}
+        state = {"loop": loop.state(), "best": best, "optimisers": scalars, "identity": self.identity}
+        arrays: dict[str, NDArray[Any]] = {"clusters": loop.refreshed.clusters, "mined": loop.refreshed.mined}
+        save_checkpoint(self.folder, loop.step, tensors, state, arrays, tags=tags)
+
+    def _restore(self, loop: Loop, found: Checkpoint) -> dict[str, Any]:
+        for key, value in self.identity.items():
+            if found.state["identity"].get(key) != value:
+                raise DataError(
+                    f"this run was started with another {key}", path=self.folder.parent,
+                    remedy=f"resume with the same {key}, or start anew in another folder",
+                )  # fmt: skip
+        self._load_weights(found)
+        for group, optimiser in loop.optimisers.items():
+            prefix = f"optimiser.{group}."
+            tensors = {name.removeprefix(prefix): v for name, v in found.tensors.items() if name.startswith(prefix)}
+            restore_state(optimiser, tensors, found.state["optimisers"][group])
+        loop.epoch, loop.place, loop.step = (found.state["loop"][key] for key in ("epoch", "place", "step"))
+        loop.refreshed = Refreshed(found.arrays["clusters"].copy(), found.arrays["mined"].copy())
+        best: dict[str, Any] = found.state["best"]
+        return best
+
+    def _load_weights(self, found: Checkpoint) -> None:
+        with torch.no_grad():
+            for name, value in self.network.named_parameters():
+                value.copy_(found.tensors[f"network.{name}"])
+
+    def _finished(self) -> dict[str, Any] | None:
+        """Return what was best if this phase had come to its end before."""
+        try:
+            found = load_checkpoint(self.folder, tag="done")
+        except DataError:
+            return None
+        if found.state["identity"] != self.identity:
+            return None
+        best: dict[str, Any] = found.state["best"]
+        self._load_weights(load_checkpoint(self.folder, tag="best") if self.select and best["epoch"] >= 0 else found)
+        return best
+
+
+@contextmanager
+def _stop_at_step() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a wish to stop at the end of the step; a second one stops at once."""
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, before)
+
+    try:
+        before = signal.signal(signal.SIGINT, ask)
+    except ValueError:  # not the main thread: whoever runs us handles signals
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,74 @@
+"""The learning rate as a pure function of the step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from torch.optim import Optimizer
+
+from megalabel.errors import SettingError, nearest
+
+__all__ = ["Schedule"]
+
+# Share of the way from the peak (0) to the end (1) -> how much of the fall is done.
+FALLS: dict[str, Callable[[float], float]] = {
+    "constant": lambda way: 0.0,
+    "linear": lambda way: way,
+    "cosine": lambda way: (1 - math.cos(math.pi * way)) / 2,
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Warm up, then hold the rate or let it fall; steps count from 0.
+
+    The rate of an optimiser at a step is its base rate times :meth:`factor`, with
+    w = ``warmup_steps``, T = ``total_steps`` and f = ``final``:
+
+        step < w:   (step + 1) / (w + 1)
+        w <= step:  1 - (1 - f) fall(min(1, (step - w) / (T - w)))
+
+    fall(x) is 0 (constant), x (linear) or (1 - cos(pi x)) / 2 (cosine; Loshchilov and
+    Hutter, "SGDR", ICLR 2017, equation 5, without restarts). No step has rate zero before
+    T. There is no state but the step number, so a resumed run needs nothing else.
+
+    >>> schedule = Schedule("linear", total_steps=6, warmup_steps=2)
+    >>> [round(schedule.factor(step), 2) for step in range(7)]
+    [0.33, 0.67, 1.0, 0.75, 0.5, 0.25, 0.0]
+    """
+
+    kind: str = "linear"
+    total_steps: int = 1
+    warmup_steps: int = 0
+    final: float = 0.0  # share of the base rate that is left at the end
+
+    def factor(self, step: int) -> float:
+        """Return what the base rate is multiplied by at a step."""
+        self._check()
+        if step < self.warmup_steps:
+            return (step + 1) / (self.warmup_steps + 1)
+        way = (step - self.warmup_steps) / max(self.total_steps - self.warmup_steps, 1)
+        return 1 - (1 - self.final) * FALLS[self.kind](min(way, 1.0))
+
+    def apply(self, step: int, optimisers: Iterable[Optimizer]) -> float:
+        """Set the rate of every group of every optimiser for this step; return the factor.
+
+        The base rate is the one a group had when it was first seen; it is kept in the
+        group as "initial_lr" and so lives in the state of the optimiser.
+        """
+        factor = self.factor(step)
+        for optimiser in optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+        return factor
+
+    def _check(self) -> None:
+        if self.kind not in FALLS:
+            raise SettingError(f"no schedule is called {self.kind!r}", remedy=nearest(self.kind, FALLS))
+        if not 0 <= self.warmup_steps <= self.total_steps or self.total_steps < 1:
+            what = f"a warm-up of {self.warmup_steps} steps in a training of {self.total_steps}"
+            raise SettingError(what, remedy="choose a warm-up of at least 0 steps that fits in")
+        if not 0 <= self.final <= 1:
+            raise SettingError(f"final is {self.final}", remedy="give the share of the rate left at the end, 0 to 1")

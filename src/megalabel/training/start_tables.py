@@ -1,0 +1,53 @@
+"""Where free label vectors start: at random, at the label's text, at its points, or in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from megalabel.training.vectors import query_side
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from megalabel.data.dataset import Split
+    from megalabel.training.network import Network
+    from megalabel.types import Tokens
+
+__all__ = ["start_tables"]
+
+
+@torch.no_grad()
+def start_tables(network: Network, split: Split, queries: Tokens, labels: Tokens) -> None:
+    """Set the free vectors and biases of every head as its recipe says.
+
+    ``text``: the vector the label's text has as a query of this head. ``points``: the mean
+    of the vectors of the label's training points, weighted by relevance. ``mix``: half of
+    each; a label without points has its text alone. A bias starts at the log of the
+    label's frequency, log((n_l + 1) / (N + 1)).
+    """
+    network.eval()
+    texts = points = None
+    for name, settings in network.recipe.heads.items():
+        head = network.head(name)
+        if head.bias is not None:
+            counts = np.bincount(split.targets.indices, minlength=split.targets.shape[1])
+            head.bias.copy_(torch.from_numpy(np.log((counts + 1) / (len(split) + 1))).to(head.bias))
+        if settings.tower != "free" or settings.start == "random" or head.table is None:
+            continue
+        texts = query_side(network, labels) if texts is None else texts
+        points = query_side(network, queries) if points is None else points
+        head.table.copy_(_start(settings.start, texts[name], points[name], split))
+
+
+def _start(how: str, texts: Tensor, points: Tensor, split: Split) -> Tensor:
+    if how == "text":
+        return texts
+    weights = np.asarray(split.targets.sum(axis=0)).ravel()
+    scale = np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0)
+    sums = split.targets.T.tocsr() @ points.cpu().numpy()
+    means = torch.from_numpy((sums * scale[:, None]).astype(np.float32)).to(texts.device)
+    alone = torch.from_numpy(weights == 0).to(texts.device).unsqueeze(1)
+    return torch.where(alone, texts, means if how == "points" else (texts + means) / 2)

@@ -1,0 +1,66 @@
+"""The two sides of a search: query and label vectors of every head, folded into one index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from megalabel.training.network import Network
+    from megalabel.types import Tokens
+
+__all__ = ["LabelSide", "fold_labels", "fold_queries", "label_side", "query_side"]
+
+
+@dataclass(frozen=True)
+class LabelSide:
+    """Vectors [L, d] and bias [L] (or None) of all labels for one head."""
+
+    vectors: Tensor
+    bias: Tensor | None
+
+
+@torch.no_grad()
+def query_side(network: Network, tokens: Tokens) -> dict[str, Tensor]:
+    """Return the vectors [Q, d] of queries for every head, ready for search.
+
+    A head with a bias has its vectors divided by its temperature, so that product and
+    bias keep the proportion they were trained in; the others give plain products.
+    """
+    encoded = network.encode(tokens, network.recipe.encoder.query_length)
+    found = {}
+    for name in network.heads:
+        head = network.head(name)
+        vectors = head.query(encoded, search=True)
+        found[name] = vectors if head.bias is None else vectors / head.temperature()
+    return found
+
+
+@torch.no_grad()
+def label_side(network: Network, tokens: Tokens | None) -> dict[str, LabelSide]:
+    """Return the vectors and bias of all labels for every head; ``tokens`` are their texts."""
+    encoded = None
+    if network.needs_text and tokens is not None:
+        encoded = network.encode(tokens, network.recipe.encoder.label_length)
+    return {name: LabelSide(*network.head(name).labels(None, encoded, search=True)) for name in network.heads}
+
+
+def fold_queries(side: Mapping[str, Tensor], weights: Mapping[str, float], *, bias: bool) -> Tensor:
+    """Put the heads side by side: <folded query, folded label> is the weighted sum of their scores."""
+    parts = [weights[name] * side[name] for name in weights]
+    if bias:
+        parts.append(parts[0].new_ones(len(parts[0]), 1))
+    return torch.cat(parts, dim=1)
+
+
+def fold_labels(side: Mapping[str, LabelSide], weights: Mapping[str, float]) -> tuple[Tensor, bool]:
+    """Return the folded label vectors, and whether their last column is a bias."""
+    parts = [side[name].vectors for name in weights]
+    biases = [weights[name] * bias for name in weights if (bias := side[name].bias) is not None]
+    if biases:
+        parts.append(torch.stack(biases).sum(dim=0).unsqueeze(1))
+    return torch.cat(parts, dim=1).contiguous(), bool(biases)

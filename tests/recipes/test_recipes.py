@@ -1,0 +1,64 @@
+"""Every recipe file: found by glob, valid, short, rebuilt from what it prints; wrong keys are named."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import megalabel.recipes
+from megalabel.errors import SettingError
+from megalabel.recipes import list_recipes, load_recipe
+from megalabel.recipes.load_recipe import dump_recipe, make_recipe
+
+FILES = sorted(Path(megalabel.recipes.__file__).parent.rglob("*.yaml"))
+
+
+def test_all_files_are_listed():
+    assert sorted(path.stem for path in FILES) == list_recipes()
+    assert len(FILES) >= 5
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_recipe_is_valid_short_and_rebuilds_itself(path):
+    recipe = load_recipe(path.stem)
+    assert recipe.name == path.stem
+    assert len(path.read_text().splitlines()) <= 40
+    assert make_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
+    assert recipe.paper
+    assert all(figure.source for figure in recipe.published)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("training.epocs=3", "did you mean 'epochs'?"),
+        ("heads.dual.los.kind=softmax", "did you mean 'loss'?"),
+        ("heads.dual.temperature.valu=1", "did you mean 'value'?"),
+        ("traning.epochs=3", "did you mean 'training'?"),
+        ("training.epochs=many", "training.epochs"),
+        ("heads.dual.loss.kind=softmx", "'softmax'"),
+        ("batching.negatives.mind=3", "did you mean 'mined'?"),
+        ("training", "key=value"),
+        ("seed.x=1", "seed"),
+        ("predict.weights={dual: 1, other: 2}", "predict.weights"),
+        ("seed=[", "not YAML"),
+    ],
+)
+def test_wrong_changes_are_one_line(change, words):
+    with pytest.raises(SettingError) as error:
+        load_recipe("unidec-cpu", [change])
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_recipe_offers_the_nearest():
+    with pytest.raises(SettingError, match="did you mean 'unidec'"):
+        load_recipe("unidc")
+
+
+def test_own_file(tmp_path):
+    (tmp_path / "mine.yaml").write_text(dump_recipe(load_recipe("unidec-cpu")))
+    assert load_recipe(tmp_path / "mine.yaml") == load_recipe("unidec-cpu")
+    (tmp_path / "broken.yaml").write_text("a: [1,")
+    with pytest.raises(SettingError, match=r"broken\.yaml"):
+        load_recipe(tmp_path / "broken.yaml")

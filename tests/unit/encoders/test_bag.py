@@ -1,0 +1,147 @@
+"""The bag: its start, its weights, its sums."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from megalabel.encoders import BagEncoder, load_encoder
+from megalabel.errors import DataError, SettingError, WriteError
+
+SMALL = {"dim": 32, "words": 128, "bigrams": 128, "characters": 0}
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A folder with a tokenizer of three words and their vectors of size 4, the last direction the weakest."""
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "red": 1, "shoe": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    vectors = torch.tensor([[3.0, 0, 0, 0.01], [0, 2, 0, 0.01], [0, 0, 1, 0.01]])
+    save_file({"bert.embeddings.word_embeddings.weight": vectors.half()}, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def test_vector_is_the_weighted_sum_over_the_norm_of_the_weights():
+    encoder = BagEncoder(None, **SMALL).eval()
+    tokens = encoder.fit(encoder.tokenise(["red shoe", "blue shoe", "hat"])).tokenise(["red shoe shoe"])
+    rows = torch.from_numpy(tokens.ids.astype(np.int64))
+    w = encoder.weights[rows]
+    x = (w.unsqueeze(1) * encoder.table[rows]).sum(0) / w.norm()
+    expected = x + torch.relu(encoder.layer @ x)
+    torch.testing.assert_close(encoder(tokens)[0], expected)
+    plain = BagEncoder(None, **SMALL, residual=False)(tokens)
+    assert 0.5 < plain.norm().item() < 1.5  # rows are nearly at right angles
+
+
+def test_weights_start_from_idf():
+    encoder = BagEncoder(None, dim=2, words=2**12, bigrams=2**12, characters=0)
+    tokens = encoder.tokenise(["red red shoe", "red hat", "shoe", ""])
+    encoder.fit(tokens)
+
+    def weight(text):
+        return encoder.weights[int(encoder.tokenise([text]).ids[-1])].item()
+
+    def idf(seen):
+        return (1 + np.log(5 / (seen + 1))) / (1 + np.log(5))
+
+    assert weight("red") == pytest.approx(idf(2))  # a text counts once
+    assert weight("hat") == pytest.approx(idf(1))
+    assert weight("never") == pytest.approx(1)
+    assert weight("red shoe") == pytest.approx(0.5 * idf(1))  # its pair
+
+
+def test_fit_leaves_tokens_alone():
+    encoder = BagEncoder(None, **SMALL)
+    tokens = encoder.tokenise(["b a b a", "a"])
+    ids, offsets = tokens.ids.copy(), tokens.offsets.copy()
+    for array in (tokens.ids, tokens.offsets):
+        array.flags.writeable = False
+    encoder.fit(tokens)
+    assert np.array_equal(tokens.ids, ids) and np.array_equal(tokens.offsets, offsets)
+
+
+def test_token_vectors_are_the_start(model):
+    bag = BagEncoder(str(model), dim=4, words=0, bigrams=0, characters=0, residual=False)
+    assert torch.allclose(bag.table.norm(dim=1).mean(), torch.tensor(1.0))
+    expected = torch.tensor([[3.0, 0, 0, 0.01], [0, 2, 0, 0.01], [0, 0, 1, 0.01]])
+    assert torch.allclose(bag.table * expected.norm(dim=1).mean(), expected, atol=1e-3)
+    cut = BagEncoder(str(model), dim=2, words=0, bigrams=0, characters=0, residual=False)
+    lengths = cut.table.norm(dim=1)
+    assert lengths[0] > lengths[1] > 0.5  # the main directions are the first two words'
+    assert lengths[2] < 0.01
+    wide = BagEncoder(str(model), dim=6, words=8, bigrams=0, characters=0)
+    assert torch.equal(wide.table[:3, 4:], torch.zeros(3, 2))
+    assert wide.table[3:].abs().min() > 0
+
+
+def test_tokenizer_without_weights_starts_at_random(model):
+    (model / "model.safetensors").unlink()
+    bag = BagEncoder(str(model), dim=4, words=0, bigrams=0, characters=0)
+    assert bag.table.shape == (3, 4) and bag.table.abs().min() > 0
+
+
+def test_broken_weights_of_the_source_are_one_line(model):
+    (model / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(SettingError, match=r"model\.safetensors"):
+        BagEncoder(str(model))
+
+
+def test_seed_decides_the_start():
+    first, same, other = (BagEncoder(None, **SMALL, seed=seed).table for seed in (1, 1, 2))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
+def test_auto_source_is_resolved(monkeypatch):
+    monkeypatch.setattr("megalabel.encoders.bag.has_minilm", lambda: False)
+    assert BagEncoder(**SMALL).config()["source"] is None
+
+
+def test_minilm_is_the_start_when_there(tmp_path):
+    bag = BagEncoder("auto", dim=384, words=0, bigrams=0, characters=0)
+    assert bag.source == "minilm"
+    assert bag.table.shape == (30_522, 384)
+    texts = ["sort a list", "order the sequence", "bake bread"]
+    vectors = bag.encode(bag.tokenise(texts), normalise=True)
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
+
+
+def test_saved_bag_with_other_settings_is_told(tmp_path):
+    BagEncoder(None, **SMALL).save(tmp_path / "bag")
+    with pytest.raises(DataError, match="was expected"):
+        BagEncoder(str(tmp_path / "bag"), **(SMALL | {"dim": 16}))
+    again = BagEncoder(str(tmp_path / "bag"), **SMALL)  # same settings: go on from its weights
+    assert torch.equal(again.table, load_encoder(tmp_path / "bag").table)
+
+
+def test_no_room_is_one_line_and_leaves_the_old_folder(tmp_path, monkeypatch):
+    encoder = BagEncoder(None, **SMALL)
+    encoder.save(tmp_path / "bag")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(WriteError, match="No space left"):
+        BagEncoder(None, **SMALL, seed=9).save(tmp_path / "bag")
+    assert torch.equal(load_encoder(tmp_path / "bag").table, encoder.table)
+    assert [path.name for path in tmp_path.iterdir()] == ["bag"]
+
+
+def test_it_learns_pairs_that_share_no_word():
+    """A dozen pairs of unlike texts become each other's nearest."""
+    queries, labels = ([f"{word}{i}" for i in range(12)] for word in ("word", "name"))
+    encoder = BagEncoder(None, dim=16, words=64, bigrams=0, characters=64)
+    tokens = [encoder.tokenise(texts) for texts in (queries, labels)]
+    encoder.fit(tokens[0] + tokens[1])
+    sparse = torch.optim.SparseAdam([encoder.table], lr=0.05)
+    for _ in range(20):
+        a, b = (torch.nn.functional.normalize(encoder(part), dim=1) for part in tokens)
+        loss = torch.nn.functional.cross_entropy(a @ b.T / 0.05, torch.arange(12))
+        encoder.zero_grad()
+        loss.backward()
+        sparse.step()
+    a, b = (encoder.encode(part, normalise=True) for part in tokens)
+    assert (a @ b.T).argmax(dim=1).tolist() == list(range(12))
