@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -45,7 +46,7 @@ def shares(positives: Positives, ranks: Ranks | None = None, how: str = "mean") 
 
 
 @dataclass(frozen=True)
-class RowLoss:
+class RowLoss(ABC):
     """A loss that is a number per row, reduced over rows; subclasses define ``_rows`` and ``begin``.
 
     ``raises_positives`` and ``lowers_negatives`` say whether a step along the negative
@@ -94,5 +95,5 @@ class RowLoss:
             "leave log_q out, or choose a loss on free scores",
         )
 
-    def _rows(self, negatives: Tensor, positives: Positives) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def _rows(self, negatives: Tensor, positives: Positives) -> Tensor: ...

@@ -33,6 +33,12 @@ def leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().clone().requires_grad_()
 
 
+def no_cells() -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows, columns and values of no cells at all."""
+    none = torch.empty(0, dtype=torch.int64)
+    return none, none, torch.empty(0)
+
+
 class Scratch:
     """One buffer, grown when needed, for the temporary values of a block."""
 
@@ -100,8 +106,8 @@ class SeparableStream:
         return self._loss._negative_gradient(block)
 
     def sparse_gradient(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Not asked for."""
-        raise NotImplementedError
+        """No single cells: the blocks hold all of it."""
+        return no_cells()
 
 
 class _FromLse(Protocol):
@@ -174,8 +180,8 @@ class LogSumExpStream:
         return block.sub_(self._level).exp_().mul_(self._slope)
 
     def sparse_gradient(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Not asked for."""
-        raise NotImplementedError
+        """No single cells: the blocks hold all of it."""
+        return no_cells()
 
 
 class _FromTop(Protocol):
@@ -240,8 +246,8 @@ class TopStream:
         return self._gradient
 
     def block_gradient(self, block: Tensor) -> Tensor:
-        """Not asked for."""
-        raise NotImplementedError
+        """Nothing beyond the single cells."""
+        return block.zero_()
 
     def sparse_gradient(self) -> tuple[Tensor, Tensor, Tensor]:
         """Gradient for the k highest negatives of each row."""

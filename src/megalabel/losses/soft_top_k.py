@@ -12,7 +12,7 @@ from torch.nn.functional import logsigmoid
 from megalabel.losses._base import RowLoss, require, shares
 from megalabel.losses._cells import check_mask, find_positives, row_sum, split, spread
 from megalabel.losses._ranks import ALONE
-from megalabel.losses._streams import leaf
+from megalabel.losses._streams import leaf, no_cells
 from megalabel.losses._threshold import Threshold
 
 if TYPE_CHECKING:
@@ -154,8 +154,8 @@ class _SoftTopKStream:
         return torch.addcmul(p, p, p, value=-1, out=p).mul_(self._slope)
 
     def sparse_gradient(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Not asked for."""
-        raise NotImplementedError
+        """No single cells: the blocks hold all of it."""
+        return no_cells()
 
 
 def _per_score(gradient: Tensor, slope: Tensor, alpha: float) -> Tensor:

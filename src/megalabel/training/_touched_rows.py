@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
@@ -78,15 +79,15 @@ class RowOptimiser(Optimizer):
                     self.update(table, rows, values.to(_state_dtype(table)), self.state[table], group)
         return loss
 
+    @abstractmethod
     def new_state(self, table: Tensor) -> dict[str, Tensor]:
         """Return the state of a table before its first update."""
-        raise NotImplementedError
 
+    @abstractmethod
     def update(
         self, table: Tensor, rows: Tensor, values: Tensor, state: dict[str, Tensor], group: dict[str, Any]
     ) -> None:
         """Update distinct rows [n] of the table and their state from their gradient values [n, ...]."""
-        raise NotImplementedError
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what ``state_dict()`` gave, copied; dtypes stay (torch alone would cast them to the table's)."""
