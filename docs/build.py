@@ -95,7 +95,29 @@ def tokens() -> str:
     )
 
 
-PARTS: dict[str, Callable[[], str]] = {"demo": demo, "metrics": metrics, "evaluate": evaluate, "tokens": tokens}
+def losses() -> str:
+    """Return time and memory of streamed against plain losses."""
+    found = result("losses")
+    rows = []
+    for row in found["losses"]:
+        if row["form"] == "streamed":
+            speed = row.get("speed_against_plain")
+            rows.append(
+                [row["loss"], f"{row['rows']:,}", f"{row['labels']:,}", "-" if speed is None else f"{speed:.2f}x",
+                 f"{row['share_of_gemm_peak']:.0%}", f"{row['extra_gib']:.2f}", f"{row['total_gib']:.2f}"]
+            )  # fmt: skip
+    head = ["loss", "queries", "labels", "speed against plain", "share of GEMM peak", "extra GiB", "GiB in all"]
+    load = found["load_average_at_start"][0]
+    return f"{table(head, rows)}\nd = {found['dim']}, {found['threads']} threads, load {load:.1f}; {where(found)}.\n"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "demo": demo,
+    "metrics": metrics,
+    "evaluate": evaluate,
+    "losses": losses,
+    "tokens": tokens,
+}
 
 
 def main() -> int:

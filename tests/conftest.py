@@ -5,6 +5,7 @@ import os
 import pytest
 from hypothesis import settings
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors: threads would only wait for each other
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ["MEGALABEL_PROGRESS"] = "0"

@@ -4,7 +4,7 @@ The swap, for someone who trains with ``MultipleNegativesRankingLoss``::
 
     from megalabel.integrations.sentence_transformers import MultiLabelLoss, training_rows
 
-    rows = training_rows(data, positives=3)               # data: megalabel.Dataset
+    rows = training_rows(data)                            # data: megalabel.Dataset
     loss = MultiLabelLoss(model, known=data)              # instead of MultipleNegativesRankingLoss(model)
     SentenceTransformerTrainer(model=model, train_dataset=rows, loss=loss).train()
 

@@ -55,6 +55,29 @@ def test_other_texts_or_tokenizer_are_another_store(tmp_path):
     assert len(list(tmp_path.iterdir())) == 3
 
 
+class Lengths:
+    """A tokeniser of one's own: every text becomes one id, its length."""
+
+    calls = 0
+
+    def tokenise(self, texts):
+        self.calls += len(texts)
+        return Tokens(np.array([len(text) for text in texts], dtype=np.uint32), np.arange(len(texts) + 1))
+
+    def fingerprint(self):
+        return "lengths"
+
+
+def test_anything_that_tokenises_can_be_stored(tmp_path, monkeypatch):
+    monkeypatch.setattr("megalabel.data.tokens._CHUNK", 2)
+    lengths, texts = Lengths(), ["a", "bb", "", "dddd", "e"]
+    for _ in range(2):
+        tokens = store_tokens(texts, lengths, folder=tmp_path)
+        assert tokens.ids.tolist() == [1, 2, 0, 4, 1] and isinstance(tokens.ids, np.memmap)
+        assert tokens.ids.dtype == np.uint32
+    assert lengths.calls == len(texts)
+
+
 @pytest.mark.parametrize("name", ["ids.bin", "offsets.bin", "tokens.json"])
 def test_damaged_store_is_made_anew(tmp_path, name):
     store_tokens(["w1 w2"], words(), folder=tmp_path)

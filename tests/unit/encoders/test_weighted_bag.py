@@ -63,3 +63,24 @@ def test_more_rows_than_a_block():
     weighted_bag(table, weights, tokens_of([list(range(10_000))]))[0].sum().backward()
     torch.testing.assert_close(weights.grad.to_dense(), table.detach().sum(dim=1))
     torch.testing.assert_close(table.grad.to_dense(), weights.detach().unsqueeze(1).expand(-1, 2))
+
+
+def test_two_threads_give_the_same_bits():
+    generator = torch.Generator().manual_seed(0)
+    table, weights = torch.randn(3_000, 64, generator=generator), torch.rand(3_000, generator=generator)
+    aim = torch.randn(1_500, 64, generator=generator)
+    ids = (torch.rand(1_500 * 40, generator=generator) ** 3 * 3_000).to(torch.int64).numpy().astype(np.uint32)
+    tokens = Tokens(ids, np.arange(0, len(ids) + 1, 40))
+    threads = torch.get_num_threads()
+    results = []
+    try:
+        torch.set_num_threads(2)
+        for _ in range(4):
+            parts = [table.clone().requires_grad_(), weights.clone().requires_grad_()]
+            sums, squares = weighted_bag(*parts, tokens)
+            (sums * aim * squares.rsqrt().unsqueeze(1)).sum().backward()
+            results.append([sums, squares, *(part.grad._values() for part in parts)])
+    finally:
+        torch.set_num_threads(threads)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
