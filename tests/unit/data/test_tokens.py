@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from megalabel.data.tokens import Tokeniser, store_tokens, tokenise
+from megalabel.types import Tokens
 
 
 def words(size=300):
