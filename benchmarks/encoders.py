@@ -111,7 +111,9 @@ def main() -> int:
     speed = {}
     for name in ("minilm", "bag"):
         speed[name] = speeds(encoders[name], texts, 256 if name == "minilm" else 4_096)
-        print(f"{name:28}", ", ".join(f"{what} {value:,.0f}/s" for what, value in speed[name].items()))
+        *rates, length = speed[name].items()
+        told = ", ".join(f"{what} {value:,.0f}" for what, value in rates)
+        print(f"{name:28} texts/s: {told}; {length[1]:.0f} tokens or features each")
     step = compare_step(encoders["bag"], texts[:4_096])
     print(
         f"bag step of {step['texts']:,} texts: {step['ours']:.3f} s, torch {step['torch']:.3f} s: {step['ratio']:.1f}x"

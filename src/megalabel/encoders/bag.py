@@ -56,7 +56,8 @@ class BagEncoder(BaseEncoder):
             ``"auto"`` takes MiniLM if its package is installed.
         dim: size of a vector. Token vectors of another size are cut to their main directions.
         words, bigrams, characters: table rows of whole words, word pairs and n-grams; a power
-            of two, 0 leaves them out.
+            of two, 0 leaves them out. A row takes 4 dim bytes. Features that meet in a row share
+            its vector; give more rows where there are millions of texts.
         ngrams: lengths of the character n-grams.
         residual: add the residual layer.
         dropout: share of the residual layer's output dropped in training.
@@ -77,9 +78,9 @@ class BagEncoder(BaseEncoder):
         source: str | None = "auto",
         *,
         dim: int = 384,
-        words: int = 65_536,
-        bigrams: int = 131_072,
-        characters: int = 131_072,
+        words: int = 32_768,
+        bigrams: int = 32_768,
+        characters: int = 32_768,
         ngrams: Sequence[int] = (3, 4, 5),
         residual: bool = True,
         dropout: float = 0.0,
