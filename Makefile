@@ -33,10 +33,10 @@ demo: $(VENV)/.demo  ## see it work: build a data set, predict, measure
 	@$(BIN)/megalabel demo
 
 test: $(VENV)/.dev  ## run the tests (a few minutes at most)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n logical --dist loadfile
 
 test-all: $(VENV)/.dev  ## run the slow tests too
-	@$(BIN)/python -m pytest -m ''
+	@$(BIN)/python -m pytest -n logical --dist loadfile -m ''
 
 lint: $(VENV)/.dev  ## style and spelling
 	@$(BIN)/ruff check
