@@ -73,7 +73,9 @@ ORACLES = [
 ]
 
 
-@pytest.mark.parametrize(("loss", "naive", "options"), ORACLES, ids=lambda part: getattr(part, "__name__", repr(part)[:40]))
+@pytest.mark.parametrize(
+    ("loss", "naive", "options"), ORACLES, ids=lambda part: getattr(part, "__name__", repr(part)[:40])
+)
 @settings(max_examples=25)
 @given(data=st.data())
 def test_naive_loop(loss, naive, options, data):
