@@ -25,9 +25,9 @@ from megalabel.batching import (
     Shuffled,
     Some,
     balanced_clusters,
-    clusters,
     generator,
 )
+from megalabel.graphs import _two_means
 
 MOST_SECONDS = 60.0
 MOST_MILLISECONDS = 5.0
@@ -60,13 +60,13 @@ def memory(field: str) -> float:
 
 def time_clusters(vectors: torch.Tensor, size: int, sample: int | None = None) -> dict[str, object]:
     """Cluster once; ``sample`` overrides how many rows find the centres of a large cluster."""
-    usual = clusters._SAMPLE
-    clusters._SAMPLE = usual if sample is None else sample
+    usual = _two_means.SAMPLE
+    _two_means.SAMPLE = usual if sample is None else sample
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before, start = memory("VmRSS"), time.perf_counter()
     found = balanced_clusters(vectors, size, seed=0)
     seconds, more = time.perf_counter() - start, memory("VmHWM") - before
-    clusters._SAMPLE = usual
+    _two_means.SAMPLE = usual
     sizes = np.bincount(found)
     chance = similarity(vectors, np.random.default_rng(0).permutation(found))
     result: dict[str, object] = {

@@ -9,6 +9,7 @@ import typer
 from megalabel.cli.data import app as data_app
 from megalabel.cli.demo import demo
 from megalabel.cli.evaluate import evaluate
+from megalabel.cli.graph import graph
 from megalabel.cli.predict import predict
 from megalabel.cli.recipes import recipes, show
 from megalabel.cli.train import train
@@ -48,3 +49,4 @@ app.command()(show)
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
+app.command()(graph)

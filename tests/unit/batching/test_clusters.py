@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from megalabel.batching import balanced_clusters, clusters
+from megalabel.batching import balanced_clusters
 from megalabel.errors import DataError, SettingError
+from megalabel.graphs import _two_means
 
 
 def blobs(count, each, dim=16, noise=0.3, seed=0):
@@ -61,14 +62,14 @@ def test_near_numbers_are_alike():
 def test_large_clusters_find_their_centres_on_a_sample(monkeypatch):
     vectors, _ = blobs(60, 25, noise=0.6)
     full = similarity(vectors, balanced_clusters(vectors, 50, seed=0))
-    monkeypatch.setattr(clusters, "_SAMPLE", 300)
+    monkeypatch.setattr(_two_means, "SAMPLE", 300)
     found = balanced_clusters(vectors, 50, seed=0)
     assert np.bincount(found).tolist() == [50] * 30
     assert similarity(vectors, found) > 0.95 * full
 
 
 def test_same_seed_same_clusters_for_any_number_of_threads(monkeypatch):
-    monkeypatch.setattr(clusters, "_SAMPLE", 150)
+    monkeypatch.setattr(_two_means, "SAMPLE", 150)
     vectors, _ = blobs(10, 60, noise=0.8)
     threads = torch.get_num_threads()
     try:

@@ -1,0 +1,15 @@
+"""More training rows from the rows and label texts there are: every augmentation is ``Dataset -> Dataset``.
+
+Only train changes; val, test and the propensities stay what they were. Hold validation
+rows out *before* augmenting: a label text that learnt from a row must not see that row
+held out afterwards. ``megalabel train --set augment=gandalf`` keeps that order by itself.
+"""
+
+from __future__ import annotations
+
+from megalabel.augment.gandalf import gandalf
+from megalabel.augment.label_mixup import label_mixup
+from megalabel.augment.mixup import mixup
+from megalabel.augment.synonyms import synonyms
+
+__all__ = ["gandalf", "label_mixup", "mixup", "synonyms"]

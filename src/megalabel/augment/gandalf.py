@@ -1,0 +1,208 @@
+"""Gandalf: label texts as training queries, with targets from the label graph."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from scipy import sparse
+
+from megalabel.augment._rows import check_texts, choose, how_many, name_rows
+from megalabel.data.dataset import Split
+from megalabel.errors import DataError, SettingError
+from megalabel.graphs.cooccurrence import cooccurrence
+from megalabel.graphs.random_walk import random_walk
+from megalabel.graphs.walk_targets import walk_targets
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from megalabel.data.dataset import Dataset
+
+__all__ = ["gandalf"]
+
+BINS = 5  # of equal volume, for sample="tail"
+
+
+def gandalf(
+    data: Dataset,
+    *,
+    delta: float = 0.1,
+    graph: Literal["counts", "walk"] | sparse.csr_matrix = "counts",
+    targets: Literal["conditional", "self", "glas"] = "conditional",
+    low: Literal["negative", "mask"] = "negative",
+    share: float = 1.0,
+    sample: Literal["uniform", "tail"] = "uniform",
+    keep: Literal["both", "labels"] = "both",
+    rows: int | Literal["train"] | None = None,
+    seed: int = 0,
+) -> Dataset:
+    r"""Add every label's text to train as a query whose targets say which labels go with it.
+
+    .. math::
+        \hat G = Y^T Y, \qquad c_{ij} = \hat G_{ij} / \hat G_{jj} \approx P(Y_i = 1 | Y_j = 1), \qquad
+        y^G_{ij} = c_{ij} \text{ if } c_{ij} > \delta \text{ else } 0
+
+    The row of label text z_j has the targets c_{.j}, in (0, 1], itself at 1; c is divided
+    by the count of the query side j and is not symmetric. A label without a train point
+    has itself only. Kharbanda et al. 2024, "Learning label-label correlations in extreme
+    multi-label classification via label features" (Gandalf, arXiv 2405.02114). Model,
+    prediction and the memory of a step are as before; an epoch has L more rows.
+
+    The graph is built from train alone, without its filter pairs; val, test and the
+    propensities are untouched. Hold validation rows out first, as
+    :func:`megalabel.train` does: c must not know what is then asked. Filter pairs belong to the
+    real rows: a label's own text as a query has itself as a positive.
+
+    Args:
+        data: the set; every label needs a text.
+        delta: targets must be above it, in [0, 1).
+        graph: ``counts`` is c above (:func:`megalabel.graphs.cooccurrence`); ``walk`` takes
+            visits of a random walk over train (:func:`megalabel.graphs.random_walk`, then
+            :func:`megalabel.graphs.walk_targets`); or targets of your own [L, L], row j for
+            label text j, whose diagonal is taken as 1.
+        targets: ``conditional``, y^G above; ``self``, every label text has itself only
+            (Z^1, no graph); ``glas``, sigma(S) for the pairs with S > delta, where
+            S = (C + C^T) / 2 is symmetric with diagonal 1, so a label text has itself at
+            sigma(1) = 0.73: the optimum of BCE is then that of the regulariser of Guo et
+            al. 2019 (:func:`megalabel.losses.glas`). Pairs outside have sigma(0) = 1/2 in
+            the formula, which would make every label half relevant to every other: they
+            are negatives.
+        low: pairs of the graph that are no targets, 0 < c <= delta: ``negative``, or
+            ``mask`` for neither right nor wrong (filter pairs of the new rows).
+        share: share of the labels whose text is added.
+        sample: how these are drawn: ``uniform``, or ``tail``, from bins of labels that
+            hold the same number of train pairs each, rarest labels first.
+        keep: ``both`` adds to the train rows, ``labels`` puts label texts in their place.
+        rows: draw that many of all rows, uniformly without replacement; ``train`` for as
+            many as train had, the same cost for an epoch.
+        seed: of all draws.
+
+    >>> from megalabel import Dataset
+    >>> data = Dataset.from_lists(
+    ...     [("ab", [0, 1]), ("ac", [0, 2]), ("ab", [0, 1]), ("cd", [2, 3]), ("a", [0])], [("a", [0])], list("ABCD"))
+    >>> more = gandalf(data)
+    >>> more.train.texts[5:], more.train.uids[5:7]
+    (['A', 'B', 'C', 'D'], ['gandalf:lbl-0', 'gandalf:lbl-1'])
+    >>> more.train.targets[5:].toarray()
+    array([[1.  , 0.5 , 0.25, 0.  ],
+           [1.  , 1.  , 0.  , 0.  ],
+           [0.5 , 0.  , 1.  , 0.5 ],
+           [0.  , 0.  , 1.  , 1.  ]], dtype=float32)
+    """
+    _check(data, delta, targets, low, sample, keep)
+    rng = np.random.default_rng(seed)
+    train = data.train
+    known = train.without(train.filter).targets
+    wanted, lower = _targets(known, delta=delta, graph=graph, kind=targets, mask=low == "mask", seed=seed)
+    picked = _pick(np.bincount(known.indices, minlength=len(data.labels)), share, sample, rng)
+    new = _label_rows(data, wanted, lower, picked)
+    whole = train + new if keep == "both" else new
+    return data.replace(train=_draw(whole, len(train) if rows == "train" else rows, rng))
+
+
+def _check(data: Dataset, delta: float, targets: str, low: str, sample: str, keep: str) -> None:
+    if not 0 <= delta < 1:
+        raise SettingError(f"delta must be at least 0 and below 1, not {delta}", remedy="0.1 is a good start")
+    choose("targets", targets, ("conditional", "self", "glas"))
+    choose("low", low, ("negative", "mask"))
+    choose("sample", sample, ("uniform", "tail"))
+    choose("keep", keep, ("both", "labels"))
+    check_texts(data)
+
+
+def _targets(
+    known: sparse.csr_matrix, *, delta: float, graph: str | sparse.csr_matrix, kind: str, mask: bool, seed: int
+) -> tuple[sparse.csr_matrix, sparse.csr_matrix | None]:
+    """Return the targets [L, L] of the label texts, and the lesser pairs of the graph if they are to be masked."""
+    size = known.shape[1]
+    if kind == "self" and not mask:
+        return sparse.identity(size, dtype=np.float32, format="csr"), None
+    conditional = _conditional(known, graph, delta if kind == "conditional" and not mask else 0.0, seed)
+    source = (conditional + conditional.T).tocsr() / 2 if kind == "glas" else conditional
+    wanted = sparse.identity(size, dtype=np.float32, format="csr") if kind == "self" else _above(source, delta)
+    if wanted.nnz == size and kind != "self":
+        warnings.warn(
+            f"no two labels go together above delta {delta}: every label text has itself as its only target",
+            stacklevel=4,
+        )
+    lower = _pattern(source) - _pattern(wanted) if mask else None
+    if kind == "glas":
+        wanted.data = 1 / (1 + np.exp(-wanted.data))
+    return wanted, lower
+
+
+def _conditional(
+    known: sparse.csr_matrix, graph: str | sparse.csr_matrix, floor: float, seed: int
+) -> sparse.csr_matrix:
+    """Return what label text j would say of label i at (j, i): [L, L], values in (0, 1], diagonal 1."""
+    if isinstance(graph, str):
+        choose("graph", graph, ("counts", "walk"))
+        return cooccurrence(known, floor) if graph == "counts" else walk_targets(random_walk(known, seed=seed), floor)
+    size = known.shape[1]
+    if graph.shape != (size, size):
+        raise DataError(
+            f"the graph is {graph.shape[0]:,} x {graph.shape[1]:,} but the set has {size:,} labels",
+            remedy="build it from the train part of this set",
+        )
+    if graph.nnz == 0:
+        raise DataError("the graph has no edges", remedy="build it from the train part, or choose targets='self'")
+    if not (np.all(graph.data > 0) and np.all(graph.data <= 1)):
+        raise DataError("values of the graph must lie in (0, 1]", remedy="divide each row by its diagonal")
+    own = sparse.csr_matrix(graph, dtype=np.float32)
+    return own - sparse.diags(own.diagonal() - 1, format="csr", dtype=np.float32)
+
+
+def _above(matrix: sparse.csr_matrix, delta: float) -> sparse.csr_matrix:
+    keep = matrix.data > matrix.dtype.type(delta)
+    cells = matrix.tocoo()
+    return sparse.csr_matrix((cells.data[keep], (cells.row[keep], cells.col[keep])), shape=matrix.shape)
+
+
+def _pattern(matrix: sparse.csr_matrix) -> sparse.csr_matrix:
+    ones = np.ones(matrix.nnz, dtype=np.int8)
+    return sparse.csr_matrix((ones, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _pick(counts: NDArray[np.int64], share: float, sample: str, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the labels whose text is added, in order."""
+    number = how_many(share, len(counts))
+    if number == len(counts):
+        return np.arange(number)
+    chance = rng.random(len(counts))
+    order = np.argsort(chance) if sample == "uniform" else np.lexsort((chance, -_volume_bins(counts)))
+    return np.sort(order[:number])
+
+
+def _volume_bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bin of each label, 0 for the head, as in :func:`megalabel.metrics.equal_volume_bins`."""
+    order = np.argsort(-counts, kind="stable")
+    sizes = counts[order].astype(np.float64)
+    middle = np.cumsum(sizes) - sizes / 2
+    group = np.empty(len(counts), dtype=np.int64)
+    group[order] = np.where(sizes > 0, np.minimum(middle * BINS // max(1.0, sizes.sum()), BINS - 1), BINS - 1)
+    return group
+
+
+def _label_rows(
+    data: Dataset, wanted: sparse.csr_matrix, lower: sparse.csr_matrix | None, picked: NDArray[np.int64]
+) -> Split:
+    names = (data.labels.uids[i] for i in picked.tolist())
+    uids = name_rows("gandalf", names, data.train.uids)
+    texts = [data.labels.texts[i] for i in picked.tolist()]
+    new = Split(texts, wanted[picked].astype(np.float32), uids)
+    if lower is None:
+        return new
+    lower.eliminate_zeros()
+    cells = lower[picked].tocoo()
+    return new.filtering(np.stack([cells.row, cells.col], axis=1).astype(np.int64))
+
+
+def _draw(split: Split, number: int | None, rng: np.random.Generator) -> Split:
+    """Return ``number`` rows of the split, in order."""
+    if number is None:
+        return split
+    if not 1 <= number <= len(split):
+        raise SettingError(f"rows is {number}, there are {len(split):,} to draw from")
+    return split.rows(np.sort(rng.choice(len(split), number, replace=False)))

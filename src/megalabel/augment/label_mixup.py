@@ -1,0 +1,49 @@
+"""Label-MixUp: rows halfway between a row and a label text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from megalabel.augment._mix import mix
+from megalabel.augment._rows import check_texts, how_many, name_rows
+from megalabel.data.dataset import Split
+
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+
+__all__ = ["label_mixup"]
+
+
+def label_mixup(data: Dataset, *, share: float = 1.0, alpha: float = 1.0, seed: int = 0) -> Dataset:
+    r"""Add rows that mix a train row with a label text, which has the label itself as its target.
+
+    .. math:: x = \lambda x_a \oplus (1 - \lambda) z_l, \qquad y = \lambda y_a + (1 - \lambda) e_l
+
+    The comparison of the Gandalf paper (Kharbanda et al. 2024, arXiv 2405.02114), which
+    does not say which label meets which row: here any label, all equally likely, so that a
+    rare label is seen as often as a frequent one. How texts are mixed, and that it is a
+    reading on words of what was meant for vectors: see :func:`mixup`.
+
+    Args:
+        data: the set; every label needs a text; only train grows.
+        share: mixed rows, as a share of the train rows.
+        alpha: 1 draws the share uniformly; below, most rows stay close to one of the two.
+        seed: of all draws.
+
+    >>> from megalabel import Dataset
+    >>> rows = [("red leather shoe", [0]), ("blue hat", [1])]
+    >>> more = label_mixup(Dataset.from_lists(rows, [("hat", [1])], ["a shoe", "a hat"]), seed=1)
+    >>> more.train.texts[2], more.train.targets[2].toarray().tolist()
+    ('shoe hat', [[0.5, 0.5]])
+    """
+    check_texts(data)
+    train, rng = data.train, np.random.default_rng(seed)
+    number, size = how_many(share, len(train)), len(data.labels)
+    rows = np.sort(rng.choice(len(train), number, replace=False))
+    own = Split(data.labels.texts, sparse.identity(size, dtype=np.float32, format="csr"), data.labels.uids)
+    uids = name_rows("label_mixup", rows.tolist(), train.uids)
+    pairs = np.stack([rows, rng.integers(0, size, number)], axis=1)
+    return data.replace(train=train + mix(train, own, pairs, uids, alpha=alpha, rng=rng))

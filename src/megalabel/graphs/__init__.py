@@ -1,0 +1,30 @@
+"""Label graphs: which labels go together, counted from the training points or walked, and groups of alike labels.
+
+A graph is a csr matrix [L, L], float32, columns sorted: row j holds the neighbours of
+label j, itself among them. :func:`cooccurrence` and :func:`random_walk` make one from the
+targets Y [N, L]; :func:`partition` groups labels by their vectors. Needs numpy and scipy
+only; dense vectors are partitioned by torch, which is loaded when it is asked for.
+"""
+
+from megalabel.graphs.cooccurrence import cooccurrence
+from megalabel.graphs.normalise import normalise
+from megalabel.graphs.partition import partition
+from megalabel.graphs.partition_tree import partition_tree
+from megalabel.graphs.pifa import pifa
+from megalabel.graphs.prune import prune
+from megalabel.graphs.random_walk import random_walk
+from megalabel.graphs.store import load_graph, save_graph
+from megalabel.graphs.walk_targets import walk_targets
+
+__all__ = [
+    "cooccurrence",
+    "load_graph",
+    "normalise",
+    "partition",
+    "partition_tree",
+    "pifa",
+    "prune",
+    "random_walk",
+    "save_graph",
+    "walk_targets",
+]

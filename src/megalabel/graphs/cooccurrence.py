@@ -1,0 +1,119 @@
+"""Label graph from counts: how often labels are relevant together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from megalabel.graphs._checks import check_delta, check_least_one, stack, zero_one
+from megalabel.graphs._top import keep_top
+from megalabel.progress import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+__all__ = ["cooccurrence"]
+
+_PRODUCTS = 1 << 24  # pairs of labels of one point in a block, about 200 MB before pruning
+
+
+def cooccurrence(
+    targets: sparse.csr_matrix, delta: float = 0.1, *, top: int | None = None, block: int | None = None
+) -> sparse.csr_matrix:
+    """Estimate the targets of each label text: the share of its points that have the other label too.
+
+    With G = Y^T Y over Y as zeros and ones, c_ij = G_ij / G_jj estimates P(Y_i = 1 | Y_j = 1),
+    and text j as a query gets target c_ij for label i where c_ij > delta, a strict inequality
+    (Gandalf: Kharbanda et al. 2024, arXiv 2405.02114, label-feature annotation). The divisor is
+    the count of j, the label whose text asks, so c is not symmetric. The diagonal is always 1,
+    also for a label without a point, which has no other target.
+
+    A point counts once for each pair of its labels, whatever its targets are worth: soft
+    targets are taken as 1. So c stays a share of points, and the counts are those of the
+    propensities and of :func:`random_walk`.
+
+    G is never held: rows come block by block and are pruned at once. Memory beyond the
+    targets is their transpose, one block, and the result.
+
+    Args:
+        targets: Y [N, L], csr, values in (0, 1].
+        delta: targets must be above it, in [0, 1).
+        top: at most this many targets per row, the label itself among them; of equal ones
+            those of lower number. None keeps all.
+        block: labels per block; None picks blocks of equal work, about 200 MB each. The result is the same.
+
+    Returns:
+        [L, L] float32 in (delta, 1], columns sorted; row j holds the targets of label text j.
+
+    >>> Y = sparse.csr_matrix([[1, 1, 0], [1, 0, 1], [1, 1, 0], [1, 0, 0]])
+    >>> cooccurrence(Y, delta=0.25).toarray().tolist()
+    [[1.0, 0.5, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
+    """
+    check_delta(delta)
+    check_least_one("top", top)
+    check_least_one("block", block)
+    ones = zero_one(targets)
+    points = ones.T.tocsr()  # [L, N] points of each label
+    own = np.diff(points.indptr)
+    order = np.argsort(-own, kind="stable")  # frequent labels first: what is counted most often lies close together
+    rank = np.empty(len(order), dtype=ones.indices.dtype)
+    rank[order] = np.arange(len(order))
+    ranked = sparse.csr_matrix((ones.data, rank[ones.indices], ones.indptr), shape=ones.shape)
+    least = _least(own, delta)
+    parts = []
+    with progress("counting pairs of labels", total=len(own), unit="labels") as step:
+        for start, stop in _blocks(ones, points, block):
+            counts = points[start:stop] @ ranked
+            labels = np.arange(start, stop)
+            found = _rows(counts, labels, order, own[start:stop], least[start:stop])
+            parts.append(found if top is None else keep_top(found, top, labels))
+            step(stop - start)
+    return stack(parts)
+
+
+def _least(own: NDArray[np.integer], delta: float) -> NDArray[np.int64]:
+    """Return the smallest count whose share of each label's points is above delta.
+
+    Shares are compared in float64, where 1 / 10 is not above 0.1; in float32 it would be.
+    """
+    least: NDArray[np.int64] = np.maximum(np.floor(delta * own).astype(np.int64), 1)
+    for _ in range(2):
+        least = least + (least / np.maximum(own, 1) <= delta).astype(np.int64)
+    return least
+
+
+def _blocks(ones: sparse.csr_matrix, points: sparse.csr_matrix, block: int | None) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last + 1 label of each block."""
+    labels = points.shape[0]
+    if block is None:
+        sizes = np.r_[0, np.cumsum(np.diff(ones.indptr)[points.indices], dtype=np.int64)]
+        work = sizes[points.indptr]  # [L + 1] products before each label
+        ends = np.searchsorted(work, np.arange(_PRODUCTS, work[-1], _PRODUCTS))
+        cuts: NDArray[np.int64] = np.unique(np.r_[0, ends, labels])
+    else:
+        cuts = np.r_[np.arange(0, labels, block), labels]
+    yield from zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
+
+
+def _rows(
+    counts: sparse.csr_matrix,
+    labels: NDArray[np.int64],
+    order: NDArray[np.int64],
+    own: NDArray[np.integer],
+    least: NDArray[np.int64],
+) -> sparse.csr_matrix:
+    """Return the rows ``labels`` of the result from those of G, whose column c is label order[c]."""
+    sizes = np.diff(counts.indptr)
+    keep = np.flatnonzero(counts.data >= np.repeat(least.astype(counts.dtype), sizes))
+    rows = np.searchsorted(counts.indptr, keep, side="right") - 1
+    columns = order[counts.indices[keep]]
+    off = columns != labels[rows]
+    keep, rows, columns = keep[off], rows[off], columns[off]
+    share = counts.data[keep] / own[rows]
+    cells = (np.r_[rows, np.arange(len(labels))], np.r_[columns, labels])
+    values = np.r_[share, np.ones(len(labels))].astype(np.float32)
+    return sparse.csr_matrix((values, cells), shape=counts.shape)
