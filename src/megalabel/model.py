@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,8 +70,8 @@ class Model:
         self._side: dict[str, LabelSide] | None = None
 
     def predict(self, texts: Sequence[str], k: int = 5, *, heads: str = "all") -> list[list[Prediction]]:
-        """Return the k best labels of each text, best first."""
-        found = self.search(texts, k, heads=heads)
+        """Return the k best labels of each text, best first; all of them where there are fewer than k."""
+        found = self.search(texts, min(k, len(self.labels)), heads=heads)
         return [
             [
                 Prediction(int(label), self.labels.uids[label], self.labels.texts[label], float(score))
@@ -103,6 +104,12 @@ class Model:
         if list(data.labels.uids) != list(self.labels.uids):
             raise DataError(
                 f"{data.name} has {len(data.labels):,} labels, the model was trained on {len(self.labels):,} others",
+                remedy="evaluate on the data the model was trained for",
+            )
+        same = sum(here == there for here, there in zip(data.labels.texts, self.labels.texts, strict=True))
+        if 2 * same < len(self.labels):
+            raise DataError(
+                f"only {same:,} of {len(self.labels):,} labels of {data.name} have the text the model knows them by",
                 remedy="evaluate on the data the model was trained for",
             )
         part = data.split(split)
@@ -146,9 +153,15 @@ class Model:
             with writing(place / "labels.jsonl.gz") as out:
                 for uid, text in zip(self.labels.uids, self.labels.texts, strict=True):
                     out.write(orjson.dumps({"uid": uid, "text": text}, option=orjson.OPT_APPEND_NEWLINE))
-            card = {"format": FORMAT, "megalabel": __version__, "labels": len(self.labels), "weights": self.weights}
+            card = {
+                "format": FORMAT,
+                "megalabel": __version__,
+                "labels": len(self.labels),
+                "weights": self.weights,
+                "sha256": {path.relative_to(place).as_posix(): _sha256(path) for path in _files(place)},
+            }
             with writing(place / "model.json") as out:
-                out.write(json.dumps(card, indent=2).encode() + b"\n")
+                out.write(json.dumps({**card, "seal": _seal(card)}, indent=2).encode() + b"\n")
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Model:
@@ -167,6 +180,7 @@ class Model:
                 "there is no model here", path=folder, remedy="give the folder of a finished run or a saved model"
             )
         card = _read_card(place / "model.json")
+        _check_files(place, card["sha256"])
         labels = _read_labels(place / "labels.jsonl.gz")
         network = Network(load_recipe(place / "recipe.yaml"), load_encoder(place / "encoder"), len(labels))
         model = cls(network, labels, card["weights"])
@@ -193,11 +207,40 @@ class Model:
 def _read_card(path: Path) -> dict[str, Any]:
     try:
         card = json.loads(path.read_bytes())
-        if card["format"] == FORMAT and all(isinstance(weight, float | int) for weight in card["weights"].values()):
+        seal = card.pop("seal")
+        if card["format"] == FORMAT and seal == _seal(card):
             return dict(card)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"this model card cannot be read ({error})", path=path) from error
+    if card["format"] == FORMAT:
+        raise DataError("this file is not as it was saved", path=path, remedy="copy the model again")
     raise DataError(f"this model has format {card['format']}, not {FORMAT}", path=path, remedy="update megalabel")
+
+
+def _seal(card: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return all files under a folder, in order."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Raise a DataError for the first file that is not as it was saved."""
+    for name, expected in hashes.items():
+        try:
+            found = _sha256(folder / name)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise DataError(f"this file cannot be read, {reason}", path=folder / name) from error
+        if found != expected:
+            raise DataError("this file is not as it was saved", path=folder / name, remedy="copy the model again")
 
 
 def _read_labels(path: Path) -> Labels:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from megalabel.data.hold_out import hold_out
@@ -18,6 +19,8 @@ from megalabel.files import make_folder, writing
 from megalabel.model import Model
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe
 from megalabel.recipes.schema import Recipe
+from megalabel.training.augment_train import augment_train
+from megalabel.training.checkpoint import list_checkpoints
 from megalabel.training.display import display
 from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
@@ -44,7 +47,8 @@ def train(
 
     Validation rows are held out of train by the rule of the test set where the data has
     none; everything is selected on them. With ``refit: true`` the network is then trained
-    once more on train + val for as many epochs as proved best.
+    once more on train + val for as many epochs as proved best. What the recipe says under
+    ``augment`` is made from the train rows after that, for each of the two trainings anew.
 
     Args:
         recipe: a name (see ``megalabel recipes``), a YAML file, or a recipe.
@@ -60,6 +64,7 @@ def train(
     with ExitStack() as stack:
         if out is None:
             out = stack.enter_context(TemporaryDirectory())
+        _check_labels(recipe, data, say)
         folder = _prepare(Path(out), recipe, resume)
         held = data if data.val is not None else hold_out(data, share=recipe.training.validation, seed=recipe.seed)
         say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
@@ -71,7 +76,9 @@ def train(
 def _run(recipe: Recipe, data: Dataset, folder: Path, resume: bool, say: Callable[[str], None]) -> Model:
     identity = {"recipe": _digest(dump_recipe(recipe)), "data": fingerprint(data)}
     with RunLog(folder / "metrics.jsonl", resume=resume) as log:
-        phase, best = _phase(recipe, data, folder, "select", recipe.training.epochs, identity, resume, log)
+        phase, best = _phase(
+            recipe, _augmented(recipe, data, say), folder, "select", recipe.training.epochs, identity, resume, log
+        )
         weights = phase.weights()
         if best["epoch"] > 0:
             found = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
@@ -81,9 +88,19 @@ def _run(recipe: Recipe, data: Dataset, folder: Path, resume: bool, say: Callabl
         if recipe.training.refit:
             epochs = best["epoch"] if best["epoch"] > 0 else recipe.training.epochs
             say(f"training again on train + validation for {epochs} epochs")
-            phase, _ = _phase(recipe, data.refit(), folder, "refit", epochs, identity, resume, log)
+            whole = _augmented(recipe, data.refit(), say)
+            phase, _ = _phase(recipe, whole, folder, "refit", epochs, identity, resume, log)
     phase.network.eval()
     return Model(phase.network, data.labels, weights)
+
+
+def _augmented(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dataset:
+    """Return the set with the train rows the recipe wants; validation rows are no longer among them."""
+    found = augment_train(recipe, data)
+    if recipe.augment is not None:
+        rows = f"{len(data.train):,} train texts become {len(found.train):,}"
+        say(f"{recipe.augment.kind}: {rows}, with {found.train.targets.nnz / len(found.train):.2f} labels each")
+    return found
 
 
 def _phase(
@@ -112,16 +129,52 @@ def _phase(
 
 def _prepare(folder: Path, recipe: Recipe, resume: bool) -> Path:
     """Make the run folder and write the resolved recipe, or refuse to mix two runs."""
-    known = folder / "recipe.yaml"
-    if known.is_file() and not resume:
+    known, own = folder / "recipe.yaml", ("model", "checkpoints", "metrics.jsonl")
+    if resume:
+        if not known.is_file():
+            raise DataError("there is no run here to resume", path=folder, remedy="leave --resume out")
+        differs = _difference(load_recipe(known).model_dump(mode="json"), recipe.model_dump(mode="json"))
+        if differs is not None:
+            raise DataError(
+                f"this run was started with another recipe, {differs}", path=folder,
+                remedy="resume with the same recipe, or start anew in another folder",
+            )  # fmt: skip
+        return folder
+    begun = any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*"))
+    if known.is_file() and (begun or (folder / "model").exists()):
         raise WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
-    if resume and not known.is_file():
-        raise DataError("there is no run here to resume", path=folder, remedy="leave --resume out")
+    if not known.is_file() and (ways := [name for name in own if (folder / name).exists()]):
+        raise WriteError(f"{ways[0]!r} stands in the way, it is of no run", path=folder, remedy="choose another folder")
     make_folder(folder)
-    if not known.is_file():
-        with writing(known) as out:
-            out.write(dump_recipe(recipe).encode())
+    with writing(known) as out:
+        out.write(dump_recipe(recipe).encode())
     return folder
+
+
+def _difference(before: Any, now: Any, key: str = "") -> str | None:
+    """Return the first place where two documents differ, with both values; None where they are equal."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        places = dict.fromkeys([*before, *now])
+        found = (_difference(before.get(part), now.get(part), f"{key}.{part}".lstrip(".")) for part in places)
+        return next((one for one in found if one is not None), None)
+    return None if before == now else f"{key} was {before} and is now {now}"
+
+
+def _check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> None:
+    """Refuse labels that the towers have nothing to read of; warn of labels that free vectors cannot learn."""
+    reading = [name for name, head in recipe.heads.items() if head.tower != "free"]
+    if not reading:
+        points = np.bincount(data.train.targets.indices, minlength=len(data.labels))
+        if missing := int((points == 0).sum()):
+            say(f"{missing:,} of {len(data.labels):,} labels have no training point; free vectors cannot learn them")
+        return
+    empty = [place for place, text in enumerate(data.labels.texts) if not text.strip()]
+    if empty:
+        raise DataError(
+            f"{data.name}: {len(empty):,} of {len(data.labels):,} labels have no text "
+            f"(the first is {data.labels.uids[empty[0]]!r}), but the head {reading[0]!r} reads it",
+            remedy="give every label a text, or use a recipe with free towers only",
+        )
 
 
 def fingerprint(data: Dataset) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from megalabel.data.tokens import store_tokens
-from megalabel.encoders import BagEncoder, TransformerEncoder, build_encoder, load_encoder
+from megalabel.encoders import BagEncoder, InceptionEncoder, TransformerEncoder, build_encoder, load_encoder
 from megalabel.errors import DataError, MegalabelError, SettingError
 from megalabel.training.gradcache import GradientCache
 from megalabel.types import Encoder, Tokens
@@ -49,6 +49,8 @@ CONFIGS = {
     "bag": {"kind": "bag", "source": None, "dim": 12, "words": 64, "bigrams": 128, "characters": 256},
     "bag of subwords": {"kind": "bag", "source": "tiny", "dim": 12, "words": 0, "bigrams": 0, "characters": 0},
     "bag of all": {"kind": "bag", "source": "tiny", "dim": 24, "words": 64, "bigrams": 64, "characters": 64},
+    "inception": {"kind": "inception", "source": None, "dim": 20, "words": 64, "filters": 3, "bins": 2, "channels": 4},
+    "inception of subwords": {"kind": "inception", "source": "tiny", "dim": 16, "filters": 3, "bins": 2, "max_length": 12},
     "mean": {"kind": "transformer", "source": "tiny", "dropout": 0, "max_length": 16, "batch_tokens": 20},
     "cls": {"kind": "transformer", "source": "tiny", "dropout": 0.0, "max_length": 40}
     | {"pooling": "cls", "layers": 2, "projection": 5},
@@ -156,7 +158,7 @@ def test_encode_restores_the_mode_of_every_module(encoder):
 
 def test_lengths_are_cut(encoder):
     tokens, rows = encoder.tokenise(TEXTS), np.arange(len(TEXTS))
-    special = 0 if encoder.kind == "bag" else 2
+    special = 2 if encoder.kind == "transformer" else 0
     close(encoder.encode(tokens, max_length=6), encoder.encode(tokens.take(rows, 6 - special)))
     assert not torch.equal(encoder.encode(tokens, max_length=6), encoder.encode(tokens))
 
@@ -238,7 +240,7 @@ def test_other_settings_are_another_fingerprint(tiny_model):
     ("config", "words"),
     [
         ({"kind": "transfomer"}, "did you mean 'transformer'"),
-        ({}, "bag, transformer"),
+        ({}, "bag, inception, transformer"),
         ({"kind": "bag", "dims": 3}, "did you mean 'dim'"),
         ({"kind": "bag", "words": 1000}, "1024"),
         ({"kind": "bag", "source": None, "words": 0, "bigrams": 0, "characters": 0}, "no features"),
@@ -246,6 +248,10 @@ def test_other_settings_are_another_fingerprint(tiny_model):
         ({"kind": "bag", "dim": 0}, "dim"),
         ({"kind": "bag", "max_length": 0}, "max_length"),
         ({"kind": "bag", "source": "not-here"}, "not-here"),
+        ({"kind": "inception", "dim": 12}, "at least 16"),
+        ({"kind": "inception", "words": 1000}, "1024"),
+        ({"kind": "inception", "bins": 0}, "bins"),
+        ({"kind": "inception", "source": "not-here"}, "not-here"),
         ({"kind": "transformer", "source": "./not-here"}, "no such folder"),
         ({"kind": "transformer", "source": __file__}, "this is a file"),
         ({"kind": "transformer", "source": "tiny", "pooling": "max", "max_length": 9}, "mean or cls"),
@@ -266,7 +272,8 @@ def test_wrong_settings_are_one_clear_line(config, words, tiny_model):
 @pytest.mark.parametrize("name", ["encoder.json", "tokenizer.json", "weights"])
 def test_damaged_folder_is_one_clear_line(encoder, tmp_path, name, damage):
     encoder.save(tmp_path)
-    name = {"bag": "bag.safetensors", "transformer": "model.safetensors"}[encoder.kind] if name == "weights" else name
+    if name == "weights":
+        name = "model.safetensors" if encoder.kind == "transformer" else f"{encoder.kind}.safetensors"
     path = tmp_path / name
     if not path.exists():
         pytest.skip("this one has no tokenizer")
@@ -286,4 +293,4 @@ def test_missing_folder_is_one_clear_line(tmp_path):
 
 
 def test_classes_are_public():
-    assert BagEncoder.kind == "bag" and TransformerEncoder.kind == "transformer"
+    assert BagEncoder.kind == "bag" and InceptionEncoder.kind == "inception" and TransformerEncoder.kind == "transformer"

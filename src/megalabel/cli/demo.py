@@ -1,4 +1,4 @@
-"""``megalabel demo``: see it work in a minute, on data every Python user has."""
+"""``megalabel demo``: see it work in a few minutes, on data every Python user has."""
 
 from __future__ import annotations
 
@@ -10,69 +10,142 @@ import typer
 from megalabel.cli._options import print_json, say
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from megalabel.data.dataset import Dataset
+    from megalabel.metrics.report import Report
+    from megalabel.model import Model
     from megalabel.types import TopK
 
 __all__ = ["demo"]
 
+METRICS = ("P@1", "P@5", "R@10", "nDCG@5", "PSP@1", "PSP@5")
+QUESTIONS = ("inverse of a square matrix", "read a table from a csv file", "shortest path between two nodes")
+MARK = "demo.json"  # what a demo leaves in its folder; only such a folder is replaced
+
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for predictions and metrics.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder of the run; an earlier demo there is replaced.")] = Path(
+        "runs/demo"
+    ),
     data: Annotated[str, typer.Option("--data", "-d", metavar="D", help="Another set to try it on.")] = "pydocs",
+    recipe: Annotated[str, typer.Option(help="The recipe to train by; see megalabel recipes.")] = "unidec-cpu",
     k: Annotated[int, typer.Option("-k", help="Predictions to show for each text.", min=1, max=100)] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
-    """Suggest the See Also entries of Python functions with a pretrained encoder, and measure how well.
+    """Learn the See Also entries of Python functions, and measure what training was worth.
 
     Builds the set pydocs from the documentation of the scientific packages installed
-    here, encodes texts and labels with MiniLM on the CPU without any training, searches
-    all labels exactly, and prints metrics and three examples.
+    here, trains a dual encoder and a classifier on it, and compares them on the test
+    texts with the most frequent labels and with MiniLM as it comes, untrained. The run
+    folder holds the model, ready for megalabel predict and megalabel evaluate.
     """
     from megalabel.data.load import load
+    from megalabel.errors import WriteError
+    from megalabel.files import check_target, writing_folder
+    from megalabel.metrics.measure import measure
+    from megalabel.trainer import train
+
+    check_target(out, overwrite=True)
+    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
+        raise WriteError("this folder is not of an earlier demo", path=out, remedy="choose another with --out")
+    dataset = load(data, say=say)
+    test = dataset.test
+    say(f"{dataset.name}: {len(dataset.train):,} train and {len(test):,} test texts, {len(dataset.labels):,} labels")
+    reports = {"most frequent labels": measure(dataset, _popular(dataset))}
+    say("MiniLM, untrained, for comparison")
+    reports["MiniLM, untrained"] = measure(dataset, _untrained(dataset).ids)
+    with writing_folder(out, overwrite=True) as folder:
+        say(f"training by the recipe {recipe}")
+        model = train(recipe, dataset, folder, say=say)
+        found = model.search(test.texts, 100, exclude=test.excluded())
+        reports[recipe] = measure(dataset, found.ids)
+        document = _document(dataset, model, found, reports, recipe, k)
+        _keep(folder, dataset, found, document)
+    if as_json:
+        print_json(document)
+    else:
+        _show(document, out, data)
+
+
+def _popular(dataset: Dataset) -> NDArray[Any]:
+    """Return the most frequent labels of train for every test text, filtered ones left out."""
+    import numpy as np
+    import torch
+
+    from megalabel.index import ExactIndex
+
+    counts = np.bincount(dataset.train.targets.indices, minlength=len(dataset.labels)).astype(np.float32)
+    queries = torch.ones(len(dataset.test), 1)
+    ids: NDArray[Any] = (
+        ExactIndex(torch.from_numpy(counts).unsqueeze(1)).search(queries, 100, exclude=dataset.test.excluded()).ids
+    )
+    return ids
+
+
+def _untrained(dataset: Dataset) -> TopK:
+    """Search with MiniLM as it comes."""
     from megalabel.data.tokens import store_tokens
     from megalabel.encoders import TransformerEncoder
     from megalabel.index import ExactIndex
-    from megalabel.metrics.measure import measure
 
-    dataset = load(data, say=say)
-    say(
-        f"{dataset.name}: {len(dataset.train):,} train and {len(dataset.test):,} test texts, "
-        f"{len(dataset.labels):,} labels"
-    )
     encoder = TransformerEncoder("minilm", max_length=64)
-    say("encoding labels and test texts with MiniLM (no training yet)")
     labels, queries = (
         encoder.encode(store_tokens(texts, encoder), normalise=True)
         for texts in (dataset.labels.texts, dataset.test.texts)
     )
-    found = ExactIndex(labels).search(queries, 100, exclude=dataset.test.excluded())
-    report = measure(dataset, found.ids)
-    _keep(out, dataset, found, report.to_dict())
-    if as_json:
-        print_json(
-            {**report.to_dict(), "data": dataset.name, "split": "test", "examples": _examples(dataset, found, k)}
-        )
-        return
-    typer.echo(report.table())
-    for example in _examples(dataset, found, k):
-        typer.echo(f"\n{example['text']}")
-        for entry in example["labels"]:
-            typer.echo(f"  {'+' if entry['relevant'] else ' '} {entry['score']:.3f}  {entry['text']}")
-    typer.echo("\n+ marks an entry of the function's own See Also section.")
-    typer.echo(f"Predictions: {out / 'predictions.jsonl'}; measure them again with")
-    typer.echo(f"  megalabel evaluate --predictions {out / 'predictions.jsonl'} --data {data}")
+    return ExactIndex(labels).search(queries, 100, exclude=dataset.test.excluded())
 
 
-def _keep(out: Path, dataset: Dataset, found: TopK, report: dict[str, object]) -> None:
+def _document(
+    dataset: Dataset, model: Model, found: TopK, reports: dict[str, Report], recipe: str, k: int
+) -> dict[str, Any]:
+    return {
+        **reports[recipe].to_dict(),
+        "data": dataset.name,
+        "split": "test",
+        "recipe": recipe,
+        "compared": {name: report.metrics for name, report in reports.items()},
+        "examples": _examples(dataset, found, k),
+        "questions": [
+            {"text": text, "labels": [{"text": label.text, "score": label.score} for label in labels]}
+            for text, labels in zip(QUESTIONS, model.predict(list(QUESTIONS), k=k), strict=True)
+        ],
+    }
+
+
+def _keep(folder: Path, dataset: Dataset, found: TopK, document: dict[str, Any]) -> None:
     import orjson
 
     from megalabel.data.predictions import write_predictions
-    from megalabel.files import make_folder, writing
+    from megalabel.files import writing
 
-    make_folder(out)
-    write_predictions(out / "predictions.jsonl", dataset.test, found)
-    with writing(out / "metrics.json") as stream:
-        stream.write(orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+    write_predictions(folder / "predictions.jsonl", dataset.test, found)
+    with writing(folder / MARK) as stream:
+        stream.write(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+
+
+def _show(document: dict[str, Any], out: Path, data: str) -> None:
+    """Print the comparison, the examples and what to try next."""
+    compared = document["compared"]
+    width = max(map(len, compared))
+    typer.echo(f"\n{'test':<{width}}  " + "  ".join(f"{name:>6}" for name in METRICS))
+    for name, metrics in compared.items():
+        typer.echo(f"{name:<{width}}  " + "  ".join(f"{metrics[metric]:6.2f}" for metric in METRICS))
+    trained, untrained = compared[document["recipe"]], compared["MiniLM, untrained"]
+    gains = ", ".join(f"{metric} {trained[metric] - untrained[metric]:+.1f}" for metric in ("P@1", "P@5", "PSP@5"))
+    typer.echo(f"trained against untrained: {gains}")
+    for example in document["examples"]:
+        typer.echo(f"\n{example['text']}")
+        for entry in example["labels"]:
+            typer.echo(f"  {'+' if entry['relevant'] else ' '} {entry['score']:.3f}  {entry['text']}")
+    typer.echo("\n+ marks an entry of the function's own See Also section. And what nobody documented:")
+    for question in document["questions"]:
+        typer.echo(f"\n{question['text']}")
+        for entry in question["labels"]:
+            typer.echo(f"    {entry['score']:.3f}  {entry['text']}")
+    typer.echo(f"\nThe run is in {out}. Go on with\n  megalabel predict {out} --text 'sort an array'")
+    typer.echo(f"  megalabel evaluate {out} --data {data} --heads dual")
 
 
 def _examples(dataset: Dataset, found: TopK, k: int) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from megalabel.cli._options import JsonOption, print_json
+from megalabel.cli._options import JsonOption, print_json, say
 
 __all__ = ["predict"]
 
@@ -33,7 +33,10 @@ def predict(
         texts += [decode(line, source, number) for number, line in read_lines(source)]
     if not texts:
         raise SettingError("there is nothing to predict", remedy="give --text or --input")
-    found = Model.load(run).predict(texts, k, heads=heads)
+    model = Model.load(run)
+    if k > len(model.labels):
+        say(f"the model has {len(model.labels):,} labels, so -k {k:,} gives all of them")
+    found = model.predict(texts, k, heads=heads)
     if as_json:
         rows = [[{"id": p.id, "uid": p.uid, "text": p.text, "score": p.score} for p in row] for row in found]
         print_json({"predictions": rows})

@@ -2,26 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from megalabel.cli._options import JsonOption, print_json
 
+if TYPE_CHECKING:
+    from megalabel.recipes import Recipe
+
 __all__ = ["recipes", "show"]
 
 
-def recipes(as_json: JsonOption = False) -> None:
+def recipes(
+    as_json: JsonOption = False,
+    as_table: Annotated[bool, typer.Option("--table", help="Show the parts of every recipe side by side.")] = False,
+) -> None:
     """List the recipes: every system as a short file over the same parts."""
+    from megalabel.errors import SettingError
     from megalabel.recipes import list_recipes, load_recipe
 
+    if as_json and as_table:
+        raise SettingError("--json and --table are two ways to print the same", remedy="choose one")
     found = [load_recipe(name) for name in list_recipes()]
+    if as_table:
+        typer.echo(_table(found))
+        return
     if as_json:
         keys = {"name", "paper", "about", "differs", "published"}
         print_json([recipe.model_dump(mode="json", include=keys) for recipe in found])
         return
     for recipe in found:
         typer.echo(f"{recipe.name:<14} {recipe.about}")
+
+
+def _table(found: list[Recipe]) -> str:
+    """Return one line for each recipe with the parts in which systems differ."""
+    rows = [("recipe", "encoder", "heads", "loss", "batch", "order", "positives", "labels in a step", "epochs")]
+    for recipe in found:
+        batching, losses = recipe.batching, dict.fromkeys(head.loss.kind for head in recipe.heads.values())
+        some = batching.positives.pick == "some"
+        extra = [
+            *([f"{batching.negatives.mined} mined"] if batching.negatives.mined else []),
+            *([f"{batching.negatives.uniform} uniform"] if batching.negatives.uniform else []),
+        ]
+        rows.append((
+            recipe.name,
+            recipe.encoder.kind,
+            " + ".join(head.tower for head in recipe.heads.values()),
+            ", ".join(losses),
+            f"{batching.batch_size:,}",
+            batching.order,
+            f"{batching.positives.count} at random" if some else batching.positives.pick,
+            "all" if batching.labels == "all" else " + ".join(["positives", *extra]),
+            str(recipe.training.epochs),
+        ))  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def show(recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name or a YAML file.")]) -> None:

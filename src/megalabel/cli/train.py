@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +39,10 @@ def train(
     try:
         run(recipe, dataset, out, changes=changes or [], seed=seed, resume=resume, say=say)
     except Stopped:
-        say(f"stopped, and saved; go on with: megalabel train {recipe} --data {data} --out {out} --resume")
+        again = ["megalabel", "train", recipe, "--data", data, "--out", str(out)]
+        again += [part for change in changes or [] for part in ("--set", change)]
+        again += [] if seed is None else ["--seed", str(seed)]
+        again += [] if data_format is None else ["--from", data_format]
+        say(f"stopped, and saved; go on with: {shlex.join([*again, '--resume'])}")
         raise
-    say(f"{out}: done; try: megalabel predict {out} --text '...'")
+    say(f"{out}: done; try: megalabel predict {shlex.quote(str(out))} --text '...'")

@@ -2,7 +2,8 @@
 
 from megalabel.encoders.bag import BagEncoder
 from megalabel.encoders.build_encoder import build_encoder
+from megalabel.encoders.inception import InceptionEncoder
 from megalabel.encoders.load_encoder import load_encoder
 from megalabel.encoders.transformer import TransformerEncoder
 
-__all__ = ["BagEncoder", "TransformerEncoder", "build_encoder", "load_encoder"]
+__all__ = ["BagEncoder", "InceptionEncoder", "TransformerEncoder", "build_encoder", "load_encoder"]

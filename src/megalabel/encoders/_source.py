@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from megalabel.errors import MissingExtraError, SettingError
 
@@ -12,7 +15,15 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
 
-__all__ = ["MODEL", "TOKENIZER", "folder_of", "has_minilm", "read_token_vectors", "read_tokenizer"]
+__all__ = [
+    "MODEL",
+    "TOKENIZER",
+    "folder_of",
+    "has_minilm",
+    "read_token_vectors",
+    "read_tokenizer",
+    "stays_local",
+]
 
 MODEL, TOKENIZER = "model.safetensors", "tokenizer.json"
 _TABLES = ("word_embeddings.weight", "embed_tokens.weight", "tok_embeddings.weight", "wte.weight", "shared.weight")
@@ -41,6 +52,25 @@ def folder_of(source: str) -> Path | None:
         what = "this is a file, a folder with a model was expected" if path.exists() else "no such folder"
         raise SettingError(what, path=source or "''", remedy="give the folder of a model, or 'minilm'")
     return None
+
+
+def stays_local(name: str) -> bool:
+    """Tell whether asking the model hub is no use: it was asked before, is switched off, or has no address here.
+
+    The hub's own client asks again and again for half a minute where there is no network,
+    even for a model that is on this machine.
+    """
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    if constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(name, MODEL), str):
+        return True
+    if getproxies():  # names are then looked up elsewhere
+        return False
+    try:
+        socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, None)
+    except OSError:
+        return True
+    return False
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
 from torch import Tensor, nn
 from torch.nn.functional import linear, relu
 
-from megalabel.encoders._base import SETTINGS, BaseEncoder
+from megalabel.encoders._base import BaseEncoder
 from megalabel.encoders._features import Features
-from megalabel.encoders._source import MODEL, TOKENIZER, folder_of, has_minilm, read_token_vectors, read_tokenizer
+from megalabel.encoders._source import has_minilm, read_token_vectors
 from megalabel.encoders._tensors import read_tensors, write_tensors
+from megalabel.encoders._token_table import idf, open_source, start_rows, write_tokenizer
 from megalabel.encoders._weighted_bag import weighted_bag
 from megalabel.errors import SettingError
-from megalabel.files import writing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,11 +92,7 @@ class BagEncoder(BaseEncoder):
         self.ngrams = list(ngrams)
         self.residual, self.dropout, self.max_length, self.seed = residual, dropout, max_length, seed
         self._check()
-        folder = None if self.source is None else _folder(self.source)
-        saved = folder is not None and (folder / SETTINGS).is_file() and not (folder / MODEL).is_file()
-        self.tokenizer = None
-        if folder is not None and not (saved and not (folder / TOKENIZER).exists()):
-            self.tokenizer = read_tokenizer(folder)
+        folder, saved, self.tokenizer = open_source(self.source)
         self.features = Features(
             self.tokenizer, words=words, bigrams=bigrams, characters=characters, ngrams=self.ngrams
         )
@@ -144,13 +139,8 @@ class BagEncoder(BaseEncoder):
         with n_t the texts that have feature t and c the weight its kind starts from. Give the
         texts of train and labels together: ``encoder.fit(queries + labels)``.
         """
-        n, rows = len(tokens), self.features.rows
-        parts = np.ones(len(tokens.ids), dtype=bool), tokens.ids.astype(np.int64), tokens.offsets.copy()
-        each = csr_matrix(parts, shape=(n, rows))
-        each.sum_duplicates()  # a text counts once for a feature
-        seen = np.bincount(each.indices, minlength=rows)
-        idf = (1 + np.log((n + 1) / (seen + 1))) / (1 + np.log(n + 1))
-        self.weights.copy_(self._shares() * torch.from_numpy(idf).to(self.weights))
+        found = torch.from_numpy(idf(tokens, self.features.rows))
+        self.weights.copy_(self._shares() * found.to(self.weights))
         return self
 
     @torch.no_grad()
@@ -162,9 +152,7 @@ class BagEncoder(BaseEncoder):
         if self.layer is not None:
             self.layer.normal_(std=_NEAR_ZERO * self.dim**-0.5, generator=generator)
         if vectors is not None:
-            vectors = _main_directions(vectors[: self.features.sizes["subwords"]], self.dim)
-            self.table[: len(vectors), : vectors.shape[1]] = vectors / vectors.norm(dim=1).mean()
-            self.table[: len(vectors), vectors.shape[1] :] = 0
+            start_rows(self.table, vectors, self.features.sizes["subwords"])
 
     def _shares(self) -> Tensor:
         sizes = self.features.sizes
@@ -172,9 +160,7 @@ class BagEncoder(BaseEncoder):
 
     def _write(self, folder: Path) -> None:
         write_tensors(folder / _WEIGHTS, self.state_dict())
-        if self.tokenizer is not None:
-            with writing(folder / TOKENIZER) as out:
-                out.write(self.tokenizer.to_str().encode())
+        write_tokenizer(folder, self.tokenizer)
 
     def _check(self) -> None:
         for name in ("words", "bigrams", "characters"):
@@ -190,18 +176,3 @@ class BagEncoder(BaseEncoder):
             raise SettingError(f"ngrams is {self.ngrams}", remedy="give lengths such as [3, 4, 5], or characters: 0")
         if self.max_length is not None and self.max_length < 1:
             raise SettingError(f"max_length is {self.max_length}", remedy="give at least 1, or leave it out")
-
-
-def _folder(source: str) -> Path:
-    folder = folder_of(source)
-    if folder is None:
-        raise SettingError(f"there is no folder {source!r}", remedy="give the folder of a model, 'minilm', or None")
-    return folder
-
-
-def _main_directions(vectors: Tensor, dim: int) -> Tensor:
-    """Return vectors [V, d] in their ``dim`` main directions, all of them if there are no more."""
-    if vectors.shape[1] > dim:
-        _, directions = torch.linalg.eigh(vectors.T @ vectors)  # smallest first
-        vectors = vectors @ directions[:, -dim:].flip(1)
-    return vectors

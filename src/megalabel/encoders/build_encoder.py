@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from megalabel.encoders.bag import BagEncoder
+from megalabel.encoders.inception import InceptionEncoder
 from megalabel.encoders.transformer import TransformerEncoder
 from megalabel.errors import SettingError, nearest
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["build_encoder"]
 
-KINDS: dict[str, type[BaseEncoder]] = {kind.kind: kind for kind in (BagEncoder, TransformerEncoder)}
+KINDS: dict[str, type[BaseEncoder]] = {kind.kind: kind for kind in (BagEncoder, InceptionEncoder, TransformerEncoder)}
 
 
 def build_encoder(config: Mapping[str, Any]) -> BaseEncoder:

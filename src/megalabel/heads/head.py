@@ -29,6 +29,8 @@ class Head(nn.Module):
             same way as queries.
         dropout: of the projection.
         row_dropout: of the free vectors.
+        query_matrix: a matrix on the query side alone, started at identity: "related to"
+            need not be "says the same as", which a tied encoder alone would have it.
         normalise: scores are cosines while training.
         search_normalise: the same for search; None follows ``normalise``. UniDEC trains its
             classifier unnormalised and searches it normalised.
@@ -51,6 +53,7 @@ class Head(nn.Module):
         projection: str = "none",
         dropout: float = 0.0,
         row_dropout: float = 0.0,
+        query_matrix: bool = False,
         normalise: bool = True,
         search_normalise: bool | None = None,
         bias: bool = False,
@@ -69,6 +72,7 @@ class Head(nn.Module):
         self.normalise = normalise
         self.search_normalise = normalise if search_normalise is None else search_normalise
         self.projection = _projection(projection, encoder_dim, self.dim, dropout)
+        self.query_matrix = nn.Parameter(torch.eye(self.dim)) if query_matrix else None
         self.tower: TextTower | FreeTower | TextFreeTower
         if tower == "text":
             self.tower = TextTower()
@@ -92,7 +96,8 @@ class Head(nn.Module):
 
     def query(self, encoded: Tensor, *, search: bool = False) -> Tensor:
         """Return the query side [B, d] of encoder vectors [B, encoder_dim]."""
-        return self._scaled(self.projection(encoded), search)
+        projected: Tensor = self.projection(encoded)
+        return self._scaled(projected if self.query_matrix is None else projected @ self.query_matrix, search)
 
     def labels(
         self, pool: Tensor | None, encoded: Tensor | None, *, search: bool = False

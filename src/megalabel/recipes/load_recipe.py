@@ -43,7 +43,7 @@ def load_recipe(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
         raise SettingError("a recipe is a YAML mapping", path=path)
     for change in changes:
         _apply(document, change)
-    return make_recipe(document, path)
+    return make_recipe(document, None if path.parent == HOME else path)
 
 
 def make_recipe(document: Mapping[str, Any], path: Path | None = None) -> Recipe:
@@ -79,6 +79,9 @@ def _apply(document: dict[str, Any], change: str) -> None:
         raise SettingError(f"{change!r} is not key=value", remedy="for example training.epochs=3")
     *path, last = key.split(".")
     node = document
+    if path[:1] == ["augment"] and not isinstance(document.get("augment"), dict):  # a plain name, or nothing yet
+        named = document.get("augment") not in (None, "none")
+        document["augment"] = {"kind": document["augment"]} if named else {}
     for part in path:
         node = node.setdefault(part, {})
         if not isinstance(node, dict):
@@ -97,6 +100,7 @@ def _keys(path: list[str]) -> list[str]:
 
     model: type[BaseModel] = Recipe
     places: dict[str, type[BaseModel]] = {
+        "augment": schema.AugmentSettings,
         "encoder": schema.Encoder,
         "batching": schema.Batching,
         "training": schema.Training,

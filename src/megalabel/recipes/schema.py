@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
 __all__ = [
+    "AugmentSettings",
     "Batching",
     "Encoder",
     "HeadSettings",
@@ -31,11 +32,47 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class AugmentSettings(_Strict):
+    """Rows made from the train rows before training; see :mod:`megalabel.augment`. ``augment: gandalf`` is enough."""
+
+    kind: Literal["gandalf", "mixup", "label_mixup", "synonyms"] = "gandalf"
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the labels (gandalf) or rows (others) that give a new row
+    delta: Annotated[float, Field(ge=0, lt=1)] = 0.1  # gandalf, as all to rows
+    graph: Literal["counts", "walk"] = "counts"
+    targets: Literal["conditional", "self", "glas"] = "conditional"
+    low: Literal["negative", "mask"] = "negative"
+    sample: Literal["uniform", "tail"] = "uniform"
+    keep: Literal["both", "labels"] = "both"
+    rows: PositiveInt | Literal["train"] | None = None
+    alpha: Positive = 1.0  # mixup, label_mixup
+    words: Annotated[float, Field(gt=0, le=1)] = 0.2  # synonyms, as all that follow
+    top: PositiveInt = 5
+    source: str = "minilm"  # of the token vectors: minilm or the folder of a model
+
+    def options(self) -> dict[str, Any]:
+        """Return the settings that belong to the kind."""
+        belongs = {
+            "gandalf": ("delta", "graph", "targets", "low", "share", "sample", "keep", "rows"),
+            "mixup": ("share", "alpha"),
+            "label_mixup": ("share", "alpha"),
+            "synonyms": ("share", "words", "top", "source"),
+        }
+        return {name: getattr(self, name) for name in belongs[self.kind]}
+
+    @model_validator(mode="after")
+    def _fits(self) -> AugmentSettings:
+        known = {"kind", *self.options()}
+        for name, field in type(self).model_fields.items():
+            if name not in known and getattr(self, name) != field.default:
+                raise ValueError(f"{self.kind} has no setting {name}")
+        return self
+
+
 class Encoder(_Strict):
     """The text encoder and its settings; ``options`` are those of the encoder's own class."""
 
-    kind: Literal["bag", "transformer"] = "bag"
-    source: str | None = "minilm"  # a name, a folder or minilm; a bag also takes auto, or null for hashed features only
+    kind: Literal["bag", "inception", "transformer"] = "bag"
+    source: str | None = "minilm"  # a name, a folder or minilm; all but transformers also take auto, or null to hash
     query_length: PositiveInt | None = None  # tokens; what is over is cut
     label_length: PositiveInt | None = None
     options: dict[str, int | float | bool | str] = {}
@@ -69,6 +106,7 @@ class HeadSettings(_Strict):
     projection: Literal["none", "linear", "tanh"] = "none"
     dropout: Dropout = 0.0
     row_dropout: Dropout = 0.0
+    query_matrix: bool = False
     normalise: bool = True
     search_normalise: bool | None = None
     bias: bool = False
@@ -118,7 +156,7 @@ class Optimiser(_Strict):
     """One parameter group."""
 
     kind: Literal["adamw", "row_adagrad", "lazy_adamw", "sgd"] = "adamw"
-    lr: Positive
+    lr: Annotated[float, Field(gt=0, le=3e38)]  # float32 has little more
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
 
 
@@ -133,7 +171,7 @@ class Training(_Strict):
     warmup: Share = 0.1  # of all steps
     clip: Positive | None = 1.0
     chunk_size: PositiveInt = 256  # texts whose activations are held at once
-    validation: Share = 0.1
+    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of train held out where the data has no val rows
     evaluate_every: PositiveInt = 1  # epochs
     select: str = "nDCG@5"
     patience: PositiveInt | None = None  # evaluations without a better one
@@ -163,11 +201,19 @@ class Recipe(_Strict):
     differs: str = ""
     published: list[Published] = []
     seed: int = 0
+    augment: AugmentSettings | None = None  # also a plain name: gandalf, none
     encoder: Encoder = Encoder()
     heads: dict[str, HeadSettings]
     batching: Batching = Batching()
     training: Training
     predict: Predict = Predict()
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _by_name(cls, value: object) -> object:
+        if value == "none":
+            return None
+        return {"kind": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _fits(self) -> Recipe:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,7 @@ class Loop:
         split: the training points.
         queries: tokens of their texts.
         labels: tokens of the label texts.
+        pause: is entered for work within an epoch that shows its own progress.
     """
 
     recipe: Recipe
@@ -65,6 +67,7 @@ class Loop:
     split: Split
     queries: Tokens
     labels: Tokens
+    pause: Callable[[], AbstractContextManager[None]] = nullcontext
     epoch: int = 0  # where the next step is
     place: int = 0  # its place in the epoch
     step: int = 0
@@ -92,9 +95,10 @@ class Loop:
         """Yield the result of every step that is left of the current epoch, then stand before the next."""
         if self.place == 0 and is_due(self.recipe.batching, self.epoch):
             seed = self.recipe.seed + self.epoch
-            self.refreshed = refresh(
-                self.network, self.recipe.batching, self.split, self.queries, self.labels, seed=seed
-            )
+            with self.pause():
+                self.refreshed = refresh(
+                    self.network, self.recipe.batching, self.split, self.queries, self.labels, seed=seed
+                )
         builder = self._builder()
         batches = self._order().batches(self.epoch)
         self.network.train()
@@ -119,10 +123,8 @@ class Loop:
         total = self.network.total(parts)
         value = float(total.detach())
         if not math.isfinite(value):
-            raise DataError(
-                f"the loss is {value} at epoch {self.epoch + 1}, step {self.step + 1}; the last checkpoint is kept",
-                remedy="lower the learning rate (--set training.encoder.lr=...) or raise the temperature",
-            )
+            bad = [name for name, part in parts.items() if not math.isfinite(float(part.detach()))]
+            raise self.diverged(f"the loss of {' and '.join(bad) or 'all heads'} is {value}", self.step + 1)
         total.backward()  # type: ignore[no-untyped-call]
         if self.recipe.training.clip is not None:
             clip_gradients(self.network.parameters(), self.recipe.training.clip)
@@ -132,6 +134,19 @@ class Loop:
         self.step += 1
         values = {name: float(part.detach()) for name, part in parts.items()}
         return StepResult(self.epoch, self.step, value, values, len(rows), builder.statistics(batch))
+
+    def check_weights(self) -> None:
+        """Raise a DataError if a step has left NaN or infinity in a weight, so that no checkpoint gets it."""
+        for name, value in self.network.named_parameters():
+            if not all(math.isfinite(float(end)) for end in value.detach().aminmax()):
+                raise self.diverged(f"{name} holds NaN or infinity", self.step)
+
+    def diverged(self, what: str, step: int) -> DataError:
+        """Return the error that says where training went out of bounds."""
+        return DataError(
+            f"{what} at epoch {self.epoch + (self.place > 0)}, step {step}; checkpoints from before are kept",
+            remedy="lower the learning rate (--set training.encoder.lr=...) or raise the temperature",
+        )
 
     def _order(self) -> Order:
         settings = self.recipe.batching

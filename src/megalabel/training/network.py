@@ -45,6 +45,7 @@ class Network(nn.Module):
                 projection=settings.projection,
                 dropout=settings.dropout,
                 row_dropout=settings.row_dropout,
+                query_matrix=settings.query_matrix,
                 normalise=settings.normalise,
                 search_normalise=settings.search_normalise,
                 bias=settings.bias,

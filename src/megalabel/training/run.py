@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,13 +83,16 @@ class Phase:
         """Train, and leave the selected state in the network; return what was best."""
         if resume and (done := self._finished()):
             return done
-        start_tables(self.network, self.data.train, self.texts.train, self.texts.labels)
-        loop = Loop(self.recipe, self.network, self.data.train, self.texts.train, self.texts.labels)
+        texts = self.texts
+        loop = Loop(self.recipe, self.network, self.data.train, texts.train, texts.labels, self.show.pause)
         best: dict[str, Any] = {"epoch": -1, "value": None, "metrics": {}, "since": 0}
         if resume and list_checkpoints(self.folder):
             best = self._restore(loop, load_checkpoint(self.folder))
+            self.show.resumed(loop.step)
+        else:
+            with self.show.pause():
+                start_tables(self.network, self.data.train, texts.train, texts.labels)
         self.log.rewind(loop.step, phase=self.name)
-        self.show.resumed(loop.step)
         saved = time.monotonic()
         with _stop_at_step() as stopping:
             while loop.epoch < self.epochs and not self._out_of_patience(best):
@@ -100,16 +103,20 @@ class Phase:
                         **result.statistics,
                     )  # fmt: skip
                     if stopping() or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                        loop.check_weights()
                         self._save(loop, best)
                         saved = time.monotonic()
                         if stopping():
                             raise Stopped
+                loop.check_weights()
                 better = self.select and self._evaluate(loop, best)
-                self._save(loop, best, tags=("best",) if better else ())
+                ended = loop.epoch == self.epochs or self._out_of_patience(best)
+                self._save(loop, best, tags=["best"] * better + ["done"] * ended)
                 saved = time.monotonic()
-        self._save(loop, best, tags=("done",))
+                if stopping():
+                    raise Stopped
         if self.select and best["epoch"] >= 0:
-            self._load_weights(load_checkpoint(self.folder, tag="best"))
+            self._load_best(best)
         return best
 
     def _evaluate(self, loop: Loop, best: dict[str, Any]) -> bool:
@@ -119,6 +126,9 @@ class Phase:
             return False
         with self.show.pause():
             queries, labels = self._sides()
+            for name in queries:
+                if not all(torch.isfinite(side.sum(dim=1)).all() for side in (queries[name], labels[name].vectors)):
+                    raise loop.diverged(f"a vector of the head {name!r} holds NaN or infinity", loop.step)
             metrics = rank(self.data, "val", queries, labels, dict.fromkeys(queries, 1.0)).metrics
         if settings.select not in metrics:
             raise SettingError(f"training.select is {settings.select!r}", remedy=nearest(settings.select, metrics))
@@ -153,8 +163,8 @@ class Phase:
         patience = self.recipe.training.patience
         return self.select and patience is not None and best["since"] >= patience
 
-    def _save(self, loop: Loop, best: dict[str, Any], tags: tuple[str, ...] = ()) -> None:
-        tensors = {f"network.{name}": value.detach() for name, value in self.network.named_parameters()}
+    def _save(self, loop: Loop, best: dict[str, Any], tags: Sequence[str] = ()) -> None:
+        tensors = {f"network.{name}": value for name, value in self._state().items()}
         scalars = {}
         for group, optimiser in loop.optimisers.items():
             found, scalars[group] = flatten_state(optimiser)
@@ -167,9 +177,12 @@ class Phase:
         for key, value in self.identity.items():
             if found.state["identity"].get(key) != value:
                 raise DataError(
-                    f"this run was started with another {key}", path=self.folder.parent,
+                    f"this run was started with {'other' if key == 'data' else 'another'} {key}",
+                    path=self.folder.parent.parent,
                     remedy=f"resume with the same {key}, or start anew in another folder",
-                )  # fmt: skip
+                )
+        for note in found.notes:
+            self.show.note(note)
         self._load_weights(found)
         for group, optimiser in loop.optimisers.items():
             prefix = f"optimiser.{group}."
@@ -182,8 +195,25 @@ class Phase:
 
     def _load_weights(self, found: Checkpoint) -> None:
         with torch.no_grad():
-            for name, value in self.network.named_parameters():
+            for name, value in self._state().items():
                 value.copy_(found.tensors[f"network.{name}"])
+
+    def _load_best(self, best: dict[str, Any]) -> None:
+        """Load the weights of the best epoch; an older best one does not stand in for one that is damaged."""
+        found = load_checkpoint(self.folder, tag="best")
+        if found.state["best"]["epoch"] != best["epoch"]:
+            raise DataError(
+                f"the checkpoint of epoch {best['epoch']}, the best on validation, cannot be read", path=self.folder,
+                remedy="train from the start",
+            )  # fmt: skip
+        self._load_weights(found)
+
+    def _state(self) -> dict[str, Tensor]:
+        """Return every parameter once, and what else the modules say belongs to their state (a running mean, say)."""
+        parameters = dict(self.network.named_parameters())
+        again = {name for name, _ in self.network.named_parameters(remove_duplicate=False)}
+        buffers = {name: value for name, value in self.network.state_dict().items() if name not in again}
+        return {name: value.detach() for name, value in (parameters | buffers).items()}
 
     def _finished(self) -> dict[str, Any] | None:
         """Return what was best if this phase had come to its end before."""
@@ -194,7 +224,10 @@ class Phase:
         if found.state["identity"] != self.identity:
             return None
         best: dict[str, Any] = found.state["best"]
-        self._load_weights(load_checkpoint(self.folder, tag="best") if self.select and best["epoch"] >= 0 else found)
+        if self.select and best["epoch"] >= 0:
+            self._load_best(best)
+        else:
+            self._load_weights(found)
         return best
 
 

@@ -26,14 +26,14 @@ def start_tables(network: Network, split: Split, queries: Tokens, labels: Tokens
     ``text``: the vector the label's text has as a query of this head. ``points``: the mean
     of the vectors of the label's training points, weighted by relevance. ``mix``: half of
     each; a label without points has its text alone. A bias starts at the log of the
-    label's frequency, log((n_l + 1) / (N + 1)).
+    label's frequency, log((n_l + 1) / (N + 1)), n_l the sum of its relevance.
     """
     network.eval()
     texts = points = None
     for name, settings in network.recipe.heads.items():
         head = network.head(name)
         if head.bias is not None:
-            counts = np.bincount(split.targets.indices, minlength=split.targets.shape[1])
+            counts = np.bincount(split.targets.indices, split.targets.data, minlength=split.targets.shape[1])
             head.bias.copy_(torch.from_numpy(np.log((counts + 1) / (len(split) + 1))).to(head.bias))
         if settings.tower != "free" or settings.start == "random" or head.table is None:
             continue

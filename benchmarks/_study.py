@@ -1,0 +1,195 @@
+"""Shared by the studies: rows of training runs that can be interrupted and grown.
+
+A study is a list of rows; each is a recipe with changes, trained on one data set with one seed in a process of its
+own. A row that stands in results/<study>.json already (same resolved recipe, same data, same seed) is skipped, so a
+study that was stopped goes on where it was, and a new row costs only itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _results import RESULTS, origin
+
+METRICS = (
+    "P@1",
+    "P@3",
+    "P@5",
+    "R@10",
+    "R@100",
+    "nDCG@5",
+    "PSP@1",
+    "PSP@3",
+    "PSP@5",
+    "coverage@1",
+    "coverage@3",
+    "coverage@5",
+)
+SAMPLES = 5  # test texts whose predictions are kept
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a study: what it is called, and the run behind it."""
+
+    name: str
+    recipe: str
+    changes: tuple[str, ...] = ()
+
+
+def arguments(about: str) -> argparse.Namespace:
+    """Read the options every study takes."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--data", nargs="+", required=True, help="data sets: folders or built-in names")
+    parser.add_argument("--seed", type=int, nargs="+", default=[0])
+    parser.add_argument("--only", nargs="+", help="rows to run, by name")
+    parser.add_argument("--minutes", type=float, help="start no further row after so many minutes")
+    parser.add_argument("--dry", action="store_true", help="list what is missing and stop")
+    return parser.parse_args()
+
+
+def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace) -> int:
+    """Run what is missing of a study, row by row, and write after each."""
+    path = RESULTS / f"{study}.json"
+    known = {_key(found) for found in load_study(study)}
+    wanted = [row for row in rows if not options.only or row.name in options.only]
+    missing = [
+        (data, seed, row)
+        for data in options.data
+        for seed in options.seed
+        for row in wanted
+        if (_digest(row), Path(data).name, seed) not in known
+    ]
+    print(f"{study}: {len(missing)} rows to run")
+    start = time.monotonic()
+    for data, seed, row in missing:
+        print(f"  {Path(data).name}, seed {seed}: {row.name}", flush=True)
+        if options.dry or (options.minutes is not None and time.monotonic() - start > 60 * options.minutes):
+            continue
+        found = _in_own_process(row, data, seed)
+        print(f"    {found['seconds']:.0f} s, {_line(found)}", flush=True)
+        kept = [old for old in load_study(study) if _key(old) != _key(found)]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, {"machine": origin("torch"), "rows": [*kept, found]})
+    return 0
+
+
+def load_study(study: str) -> list[dict[str, Any]]:
+    """Return the rows that are there."""
+    path = RESULTS / f"{study}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def _key(found: dict[str, Any]) -> tuple[str, str, int]:
+    return found["digest"], found["data"], found["seed"]
+
+
+def _digest(row: Row) -> str:
+    from hashlib import blake2b
+
+    from megalabel.recipes.load_recipe import dump_recipe, load_recipe
+
+    recipe = load_recipe(row.recipe, row.changes)
+    told = recipe.model_copy(update={"about": "", "differs": "", "paper": "", "published": [], "seed": 0})
+    return blake2b(dump_recipe(told).encode(), digest_size=8).hexdigest()
+
+
+def _line(found: dict[str, Any]) -> str:
+    metrics = found["metrics"]["all"]
+    return ", ".join(f"{name} {metrics[name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
+
+
+def _in_own_process(row: Row, data: str, seed: int) -> dict[str, Any]:
+    request = json.dumps({"name": row.name, "recipe": row.recipe, "changes": row.changes, "data": data, "seed": seed})
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "row.json"
+        done = subprocess.run(
+            [sys.executable, __file__, request, str(out)], stderr=subprocess.PIPE, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"{row.name} failed:\n{done.stderr[-4_000:]}")
+        found: dict[str, Any] = json.loads(out.read_text())
+    return {**found, "digest": _digest(row)}
+
+
+def _worker(request: dict[str, Any], out: Path) -> None:
+    """Train and measure one row."""
+    import megalabel as ml
+
+    data = ml.load(request["data"])
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        model = ml.train(
+            request["recipe"], data, Path(folder) / "run", changes=request["changes"], seed=request["seed"]
+        )
+        seconds = time.perf_counter() - start
+        log = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    heads = ["all", *(model.weights if len(model.weights) > 1 else ())]
+    reports = {head: model.evaluate(data, heads=head) for head in heads}
+    steps = [line for line in log if "loss" in line]
+    found = {
+        **request,
+        "data": Path(request["data"]).name,
+        "split": "test",
+        "metrics": {head: {name: report.metrics[name] for name in METRICS} for head, report in reports.items()},
+        "bins": reports["all"].to_dict()["bins"],
+        "weights": model.weights,
+        "seconds": seconds,
+        "peak_mib": peak,
+        "parameters": sum(value.numel() for value in model.network.parameters()),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "load_average": os.getloadavg()[0],
+        "commit": origin()["commit"],
+        "date": time.strftime("%Y-%m-%d"),
+        "steps": len(steps),
+        "pool": {name: _mean(steps, name) for name in ("pool_size", "positives_per_query", "positives_covered")},
+        "curve": [
+            {"step": line["step"], **{name: line["val"][name] for name in ("P@1", "P@5", "PSP@5")}}
+            for line in log
+            if "val" in line
+        ],
+        "samples": _samples(model, data),
+    }
+    out.write_text(json.dumps(found))
+
+
+def _mean(steps: list[dict[str, Any]], name: str) -> float | None:
+    values = [step[name] for step in steps if name in step]
+    return sum(values) / len(values) if values else None
+
+
+def _samples(model: Any, data: Any) -> list[dict[str, Any]]:
+    """Return the best five labels of a few test texts, spread over the set."""
+    rows = [len(data.test) * (2 * part + 1) // (2 * SAMPLES) for part in range(SAMPLES)]
+    found = []
+    for row, labels in zip(rows, model.predict([data.test.texts[row] for row in rows], k=5), strict=True):
+        truth = set(data.test.targets[row].indices.tolist())
+        found.append(
+            {
+                "text": data.test.texts[row],
+                "labels": [{"text": label.text, "relevant": label.id in truth} for label in labels],
+            }
+        )
+    return found
+
+
+if __name__ == "__main__":
+    _worker(json.loads(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,79 @@
+"""What encoders with a table of token vectors share: where it starts from, and what they write beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from torch import Tensor
+
+from megalabel.encoders._base import SETTINGS
+from megalabel.encoders._source import MODEL, TOKENIZER, folder_of, read_tokenizer
+from megalabel.errors import SettingError
+from megalabel.files import writing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+
+    from megalabel.types import Tokens
+
+__all__ = ["idf", "open_source", "start_rows", "write_tokenizer"]
+
+
+def open_source(source: str | None) -> tuple[Path | None, bool, Tokenizer | None]:
+    """Return the folder of a source, whether it is a saved encoder's (with all weights), and its tokenizer if any."""
+    if source is None:
+        return None, False, None
+    folder = folder_of(source)
+    if folder is None:
+        raise SettingError(f"there is no folder {source!r}", remedy="give the folder of a model, 'minilm', or None")
+    saved = (folder / SETTINGS).is_file() and not (folder / MODEL).is_file()
+    bare = saved and not (folder / TOKENIZER).exists()
+    return folder, saved, None if bare else read_tokenizer(folder)
+
+
+@torch.no_grad()
+def start_rows(table: Tensor, vectors: Tensor, rows: int) -> None:
+    """Fill the first rows of a table [R, d] with pretrained vectors of mean length 1.
+
+    At most ``rows`` of them count. Vectors of more than d numbers are cut to their d main
+    directions; shorter ones are filled up with zeros.
+    """
+    vectors, dim = vectors[:rows], table.shape[1]
+    if vectors.shape[1] > dim:
+        _, directions = torch.linalg.eigh(vectors.T @ vectors)  # smallest first
+        vectors = vectors @ directions[:, -dim:].flip(1)
+    table[: len(vectors), : vectors.shape[1]] = vectors / vectors.norm(dim=1).mean()
+    table[: len(vectors), vectors.shape[1] :] = 0
+
+
+def idf(tokens: Tokens, rows: int) -> NDArray[np.float64]:
+    r"""Return the inverse document frequency [rows] of each token in n texts, 1 for one never seen.
+
+    .. math:: \frac{1 + \log((n + 1) / (n_t + 1))}{1 + \log(n + 1)}
+
+    with n_t the texts that have token t.
+
+    >>> from megalabel.types import Tokens
+    >>> idf(Tokens(np.array([0, 0, 1], np.uint8), np.array([0, 2, 3])), 3).round(3).tolist()
+    [0.67, 0.67, 1.0]
+    """
+    n = len(tokens)
+    parts = np.ones(len(tokens.ids), dtype=bool), tokens.ids.astype(np.int64), tokens.offsets.copy()
+    each = csr_matrix(parts, shape=(n, rows))
+    each.sum_duplicates()  # a text counts once for a token
+    seen = np.bincount(each.indices, minlength=rows)
+    found: NDArray[np.float64] = (1 + np.log((n + 1) / (seen + 1))) / (1 + np.log(n + 1))
+    return found
+
+
+def write_tokenizer(folder: Path, tokenizer: Tokenizer | None) -> None:
+    """Write tokenizer.json, if there is a tokenizer."""
+    if tokenizer is not None:
+        with writing(folder / TOKENIZER) as out:
+            out.write(tokenizer.to_str().encode())

@@ -1,0 +1,231 @@
+"""The encoder of InceptionXML: attention over the tokens of a short text, then convolutions along the vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, linear, relu
+
+from megalabel.encoders._base import BaseEncoder
+from megalabel.encoders._features import Features
+from megalabel.encoders._source import has_minilm, read_token_vectors
+from megalabel.encoders._tensors import read_tensors, write_tensors
+from megalabel.encoders._token_table import idf, open_source, start_rows, write_tokenizer
+from megalabel.encoders._windows import window_maxima
+from megalabel.errors import SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from megalabel.types import Tokens
+
+__all__ = ["InceptionEncoder"]
+
+_WEIGHTS = "inception.safetensors"
+_TINY = 1e-12
+_NEAR_ZERO = 0.02  # size of what corrects, at the start
+
+
+class InceptionEncoder(BaseEncoder):
+    r"""Encode a short text by attention both ways and convolutions along the embedding dimension.
+
+    The idea is InceptionXML's (Kharbanda et al., "InceptionXML: A Lightweight Framework with
+    Synchronized Negative Sampling for Short Text Extreme Classification", SIGIR 2023,
+    arXiv 2109.07319): in a short text the order of words says little, so that the tokens
+    are the *channels* of a 1-D convolution whose windows (4, 8, 16) slide along the embedding
+    dimension. For the vectors V [T, d] and weights w [T] of a text's tokens:
+
+    .. math::
+        A &= \text{softmax}(V W_q (V W_k)^T / \sqrt{r}), \qquad U = (I + A)\, \text{diag}(w)\, V \\
+        H &= P_{:T}\, U\, \text{diag}(g), \qquad g = 2\, \sigma(W_2\, \text{relu}(W_1 \bar u)), \qquad
+        \bar u = \mathbf 1^T U / \lVert w \rVert_2 \\
+        h &= \text{relu}(\text{pool}(\text{conv}_4(H)), \text{pool}(\text{conv}_8(H)), \text{pool}(\text{conv}_{16}(H))),
+        \qquad \text{vector} = g \circ \bar u + \text{dropout}(W h)
+
+    A is attention over tokens, g attention over dimensions; P [channels, max_length] mixes the
+    positions of the text into channels; each convolution moves by half its window and is
+    pooled to the maxima of ``bins`` stretches, so that h has 3 filters bins numbers.
+
+    Ours, not the paper's: token weights that start from inverse document frequency; attention
+    of low rank r; the product of P and kernels of few channels in place of kernels over all
+    positions (with ``channels`` = ``max_length`` the two are the same); the sum of the token
+    vectors as a shortcut past the convolutions, whose part starts near zero, so that the
+    encoder starts as a good bag of tokens; subwords with MiniLM's vectors in place of words
+    with GloVe's. Texts of one length are taken together and nothing is padded. The table V
+    and the weights w get sparse gradients for the rows of the step.
+
+    Args:
+        source: where tokenizer and token vectors come from: ``"minilm"``, the folder of a model
+            (tokenizer.json, model.safetensors), the folder of a saved encoder of this kind
+            with the same settings, which gives all its weights, or None for whole words,
+            hashed. ``"auto"`` takes MiniLM if its package is installed.
+        dim: size of a vector. Token vectors of another size are cut to their main directions.
+        words: table rows of whole words where there is no tokenizer; a power of two.
+        channels: of the convolutions.
+        filters: of each convolution.
+        bins: stretches of the embedding dimension that pooling keeps apart.
+        attention: rank r of the attention over tokens, and size of the layer behind g.
+        residual: keep the shortcut.
+        dropout: share of the convolutions' part of a vector dropped in training.
+        max_length: most tokens of a text, from its start.
+        seed: of the random start.
+
+    >>> encoder = InceptionEncoder(None, dim=32, words=256, filters=4, bins=2)
+    >>> tokens = encoder.tokenise(["red shoe", "a red shoe", "blue hat", ""])
+    >>> vectors = encoder.fit(tokens).encode(tokens, normalise=True)
+    >>> vectors.shape, bool(vectors[0] @ vectors[1] > vectors[0] @ vectors[2])
+    (torch.Size([4, 32]), True)
+    """
+
+    kind: ClassVar[str] = "inception"
+    windows: ClassVar[tuple[int, ...]] = (4, 8, 16)
+
+    def __init__(
+        self,
+        source: str | None = "auto",
+        *,
+        dim: int = 384,
+        words: int = 32_768,
+        channels: int = 8,
+        filters: int = 16,
+        bins: int = 10,
+        attention: int = 16,
+        residual: bool = True,
+        dropout: float = 0.0,
+        max_length: int = 32,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.source = ("minilm" if has_minilm() else None) if source == "auto" else source
+        self.dim, self.words, self.channels, self.filters, self.bins = dim, words, channels, filters, bins
+        self.attention, self.residual, self.dropout, self.max_length, self.seed = (
+            attention, residual, dropout, max_length, seed,
+        )  # fmt: skip
+        self._check()
+        folder, saved, self.tokenizer = open_source(self.source)
+        self.features = Features(
+            self.tokenizer, words=0 if self.tokenizer is not None else words, bigrams=0, characters=0, ngrams=()
+        )
+        hidden = len(self.windows) * filters * bins
+        self.table = nn.Parameter(torch.empty(self.features.rows, dim))
+        self.weights = nn.Parameter(torch.empty(self.features.rows, 1))
+        self.attend = nn.Parameter(torch.empty(2 * attention, dim))  # W_q over W_k
+        self.squeeze = nn.Parameter(torch.empty(attention, dim))  # W_1
+        self.gate = nn.Parameter(torch.empty(dim, attention))  # W_2
+        self.mix = nn.Parameter(torch.empty(channels - 1, max_length))  # P but its last row, which is ones
+        self.kernels = nn.ParameterList(torch.empty(filters, channels, window) for window in self.windows)
+        self.bias = nn.Parameter(torch.empty(hidden))
+        self.layer = nn.Parameter(torch.empty(dim, hidden))  # W
+        self.drop = nn.Dropout(dropout)
+        if folder is not None and saved:
+            self.load_state_dict(read_tensors(folder / _WEIGHTS, self.state_dict()), assign=True)
+        else:
+            self._start(None if folder is None else read_token_vectors(folder))
+
+    def tokenise(self, texts: Sequence[str]) -> Tokens:
+        """Return the tokens of the texts: numbers of table rows, in the order of the text."""
+        return self.features.tokenise(texts)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the tokenizer, or of the number of rows for words."""
+        return self.features.fingerprint()
+
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters that get sparse gradients, for an optimiser with row-wise updates."""
+        return [self.table, self.weights]
+
+    def forward(self, tokens: Tokens, max_length: int | None = None) -> Tensor:
+        """Return vectors [n, dim]; never more than the encoder's own ``max_length`` tokens of a text count."""
+        most = self.max_length if max_length is None else min(max_length, self.max_length)
+        lengths = np.minimum(tokens.lengths, most)
+        order = np.argsort(lengths, kind="stable")
+        mixed = self._attend(tokens.take(order, most), lengths[order])
+        sums = mixed[:, :, -1]
+        gate = 2 * torch.sigmoid(linear(relu(linear(sums, self.squeeze)), self.gate))
+        found = window_maxima(mixed, gate, list(self.kernels), self.bins) + self.bias
+        vectors: Tensor = self.drop(linear(relu(found), self.layer))
+        if self.residual:
+            vectors = vectors + sums * gate
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return vectors.index_select(0, torch.from_numpy(back).to(vectors.device))
+
+    def _attend(self, tokens: Tokens, lengths: NDArray[np.int64]) -> Tensor:
+        """Return the channels [n, dim, channels] of texts in ascending order of length; the last is the sum of U."""
+        vectors, weights = self._look_up(tokens)
+        keys = linear(vectors, self.attend) * self.attention**-0.25
+        values, counts = np.unique(lengths, return_counts=True)
+        sizes = (values * counts).tolist()
+        pieces = (torch.split(part, sizes) for part in (vectors, keys, weights))
+        found = [self._attend_alike(*parts) for parts in zip(counts.tolist(), values.tolist(), *pieces, strict=True)]
+        return torch.cat(found) if found else vectors.new_zeros(0, self.dim, self.channels)
+
+    def _attend_alike(self, count: int, length: int, vectors: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
+        """Do the same for ``count`` texts of one length: P (I + A) is made first, so that V is read once."""
+        if length == 0:
+            return vectors.new_zeros(count, self.dim, self.channels)
+        asked, offered = keys.view(count, length, -1).chunk(2, dim=2)
+        spread = torch.softmax(asked @ offered.transpose(1, 2), dim=2)
+        spread = spread + torch.eye(length, dtype=spread.dtype, device=spread.device)
+        weights = weights.view(count, 1, length)
+        scale = weights.square().sum(dim=2, keepdim=True).clamp_min(_TINY).rsqrt()
+        ways = torch.cat([self.mix[:, :length], self.mix.new_ones(1, length)])  # the sum is a channel too
+        ways = (ways @ spread) * (weights * scale)  # [count, channels, length]
+        return torch.bmm(vectors.view(count, length, -1).transpose(1, 2), ways.transpose(1, 2))
+
+    def _look_up(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """Return vectors [m, dim] and weights [m, 1] of all tokens; the gradient names each row once, ascending."""
+        present = np.zeros(len(self.table), dtype=bool)
+        present[tokens.ids] = True
+        rows = np.flatnonzero(present)
+        place = np.empty(len(self.table), dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        places = torch.from_numpy(place[tokens.ids]).to(self.table.device)
+        chosen = torch.from_numpy(rows).to(self.table.device)
+        return embedding(places, embedding(chosen, self.table, sparse=True)), embedding(
+            places, embedding(chosen, self.weights, sparse=True)
+        )
+
+    @torch.no_grad()
+    def fit(self, tokens: Tokens) -> Self:
+        """Start the weights from the inverse document frequency of each token, as :meth:`BagEncoder.fit` does."""
+        self.weights.copy_(torch.from_numpy(idf(tokens, self.features.rows)).unsqueeze(1))
+        return self
+
+    @torch.no_grad()
+    def _start(self, vectors: Tensor | None) -> None:
+        """Fill the table with pretrained vectors of mean length 1 or random ones; what corrects starts near zero."""
+        generator = torch.Generator().manual_seed(self.seed)
+        self.table.normal_(std=self.dim**-0.5, generator=generator)
+        self.weights.fill_(1)
+        self.attend.normal_(std=self.dim**-0.5, generator=generator)
+        self.squeeze.normal_(generator=generator)
+        self.gate.normal_(std=_NEAR_ZERO * self.attention**-0.5, generator=generator)
+        self.mix.normal_(generator=generator)
+        for kernel in self.kernels:
+            kernel.normal_(std=(2 / kernel[0].numel()) ** 0.5, generator=generator)
+        self.bias.zero_()
+        scale = _NEAR_ZERO if self.residual else 1.0
+        self.layer.normal_(std=scale * self.layer.shape[1] ** -0.5, generator=generator)
+        if vectors is not None:
+            start_rows(self.table, vectors, self.features.rows)
+
+    def _write(self, folder: Path) -> None:
+        write_tensors(folder / _WEIGHTS, self.state_dict())
+        write_tokenizer(folder, self.tokenizer)
+
+    def _check(self) -> None:
+        if self.words < 1 or self.words & (self.words - 1):
+            near = 1 << max(0, self.words - 1).bit_length()
+            raise SettingError(f"words is {self.words}", remedy=f"give a power of two such as {near}")
+        for name in ("channels", "filters", "bins", "attention", "max_length"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} is {getattr(self, name)}", remedy="give at least 1")
+        if self.dim < self.windows[-1]:
+            raise SettingError(f"dim is {self.dim}", remedy=f"give at least {self.windows[-1]}, the widest window")

@@ -1,0 +1,56 @@
+"""From what a recipe says of augmentation to the set that is trained on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from megalabel.augment import gandalf, label_mixup, mixup, synonyms
+from megalabel.encoders._source import folder_of, read_token_vectors, read_tokenizer
+from megalabel.errors import SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from megalabel.data.dataset import Dataset
+    from megalabel.recipes.schema import Recipe
+
+__all__ = ["augment_train"]
+
+
+def augment_train(recipe: Recipe, data: Dataset) -> Dataset:
+    """Return the set with the train rows the recipe wants; val, test and propensities stay what they were.
+
+    Call it with validation rows already held out, and again, with the original rows, for a
+    refit: what is made of train must never have seen validation.
+
+    >>> from megalabel import load
+    >>> from megalabel.recipes import load_recipe
+    >>> data = load("synthetic:points=200,labels=50")
+    >>> more = augment_train(load_recipe("unidec-cpu", ["augment=gandalf"]), data)
+    >>> len(data.train), len(more.train)
+    (160, 210)
+    """
+    settings = recipe.augment
+    if settings is None:
+        return data
+    options: dict[str, Any] = {**settings.options(), "seed": recipe.seed}
+    if settings.kind == "synonyms":
+        vectors, vocabulary = _token_table(options.pop("source"))
+        return synonyms(data, vectors, vocabulary, **options)
+    kinds: dict[str, Callable[..., Dataset]] = {"gandalf": gandalf, "mixup": mixup, "label_mixup": label_mixup}
+    return kinds[settings.kind](data, **options)
+
+
+def _token_table(source: str) -> tuple[NDArray[np.float32], list[str]]:
+    """Return the token vectors [V, d] of a pretrained model and their tokens."""
+    folder = folder_of(source)
+    vectors = None if folder is None else read_token_vectors(folder)
+    if folder is None or vectors is None:
+        raise SettingError(f"augment.source {source!r} has no token vectors", remedy="give a model's folder, or minilm")
+    tokens = [""] * len(vectors)
+    for token, row in read_tokenizer(folder).get_vocab(with_added_tokens=False).items():
+        tokens[row] = token
+    return vectors.numpy(), tokens

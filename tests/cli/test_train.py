@@ -1,0 +1,372 @@
+"""Everything a user can get wrong between ``train`` and ``predict``: one line, exit code 2, nothing lost."""
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from megalabel import load, save
+from megalabel.__main__ import main
+from megalabel.training.checkpoint import list_checkpoints, load_checkpoint
+
+DATA = "synthetic:points=300,labels=40,seed=5"
+SMALL = [
+    "encoder.source=null",
+    "encoder.options={dim: 16, words: 512, bigrams: 0, characters: 0}",
+    "batching.batch_size=64",
+    "batching.refresh={start: 1, every: 2}",
+    "training.epochs=2",
+]
+FREE = "heads={classifier: {tower: free, loss: {kind: bce}}}"
+TINY = ["encoder.options={dim: 4, words: 64, bigrams: 0, characters: 0}", "batching.negatives={mined: 3, top: 39}"]
+
+
+def settings(*changes):
+    return [part for change in (*SMALL, *changes) for part in ("--set", change)]
+
+
+@pytest.fixture
+def call(capsys):
+    """Run a command in this process; return (exit code, stdout, stderr)."""
+
+    def call(*arguments):
+        code = main([str(argument) for argument in arguments])
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def train(call, tmp_path):
+    def train(*changes, recipe="unidec-cpu", data=DATA, out=tmp_path / "run", more=()):
+        return call("train", recipe, "--data", data, "--out", out, *settings(*changes), *more)
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    assert main(["train", "unidec-cpu", "--data", DATA, "--out", str(folder), *settings()]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A finished run of one's own, to spoil."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def weights(folder):
+    model = folder / "model"
+    return load_file(model / "heads.safetensors") | load_file(model / "encoder" / "bag.safetensors")
+
+
+def same_weights(one, other):
+    one, other = weights(one), weights(other)
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def refused(result, *words):
+    """Check that a command ended with code 2 and one line that has these words; lines of progress may stand before."""
+    code, out, err = result
+    *before, last = err.strip().splitlines()
+    assert (code, out) == (2, ""), err
+    assert last.startswith("megalabel: ")
+    assert "Traceback" not in err
+    assert not any(line.startswith("megalabel:") for line in before)
+    for word in words:
+        assert word in last, last
+    return True
+
+
+def flip(path, place=0.5):
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * place)] ^= 0x10
+    path.write_bytes(content)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def write_set(folder, labels, train=(("red shoe", [0]), ("blue hat", [1])) * 20, test=(("red", [0]),)):
+    folder.mkdir()
+
+    def rows(prefix, points):
+        return [{"uid": f"{prefix}-{i}", "text": text, "labels": ids} for i, (text, ids) in enumerate(points)]
+
+    parts = {"lbl": [{"uid": uid, "text": text} for uid, text in labels], "trn": rows("trn", train)}
+    for name, found in (parts | {"tst": rows("tst", test)}).items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["training.epocs=3"], ["'training.epocs'", "did you mean 'epochs'?"]),
+        (["training.epochs=many"], ["training.epochs", "integer"]),
+        (["training.epochs=0"], ["training.epochs", "greater than 0"]),
+        (["training.validation=0"], ["training.validation", "greater than 0"]),
+        (["training.encoder.lr=-1"], ["training.encoder.lr"]),
+        (["training.select=nDCG@55"], ["training.select", "did you mean 'nDCG@5'?"]),
+        (["heads.dual.tower=txt"], ["heads.dual.tower", "'text'"]),
+        (["encoder.options={dimm: 3}"], ["encoder.options.dimm", "did you mean 'dim'?"]),
+        (["encoder.options={dim: big}"], ["encoder.options.dim", "'big'", "whole number"]),
+        (["encoder.options={words: 500}"], ["words is 500", "512"]),
+        (["encoder.source=/no/such/folder"], ["/no/such/folder: no such folder", "minilm"]),
+        (["encoder.source=no/such"], ["'no/such'", "minilm"]),
+        (["encoder.kind=transformer", "encoder.options={}", "encoder.source=/no/such"], ["/no/such: no such folder"]),
+        (["encoder.kind=transformer", "encoder.options={}", "encoder.source=no/such"], ["'no/such'", "minilm"]),
+        (["batching.batch_size=5000"], ["batch_size 5,000", "216 training points", "--set batching.batch_size=27"]),
+    ],
+    ids=lambda value: value[-1] if value[-1:] and "=" in value[-1] else "",
+)
+def test_wrong_settings(train, tmp_path, changes, words):
+    assert refused(train(*changes), *words)
+    assert not list((tmp_path / "run").glob("checkpoints/*/*"))
+
+
+def test_a_mistake_leaves_the_folder_free_for_the_next_try(train, tmp_path):
+    assert refused(train("batching.batch_size=5000"))
+    assert train("training.epochs=1")[0] == 0
+    assert (tmp_path / "run" / "model" / "model.json").is_file()
+
+
+def test_unknown_recipe(train, tmp_path):
+    assert refused(train(recipe="unidec-cup"), "'unidec-cup'", "did you mean 'unidec-cpu'?")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("offline", ["1", "0"])
+def test_an_encoder_that_is_not_there_fails_at_once(offline, tmp_path):
+    """With the hub switched off there is no try; without, a name that has no address is not tried again and again."""
+    changes = settings("encoder.kind=transformer", "encoder.options={}", "encoder.source=no-such/encoder")
+    command = ["train", "unidec-cpu", "--data", DATA, "--out", str(tmp_path / "run"), *changes]
+    away = {"HF_ENDPOINT": "https://hub.invalid", "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": offline}
+    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    kept |= {"TRANSFORMERS_OFFLINE": offline, **away}
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "megalabel", *command], capture_output=True, text=True, env=kept, timeout=60
+    )
+    assert refused((done.returncode, done.stdout, done.stderr), "'no-such/encoder'", "minilm")
+    assert len(done.stderr.splitlines()) == 2  # the size of the data, and the mistake
+    assert time.monotonic() - begin < 20  # the hub's client alone would try for 23 s
+
+
+def test_labels_without_text(train, tmp_path):
+    data = write_set(tmp_path / "set", [("a", "shoe"), ("b", ""), ("c", " ")])
+    assert refused(train(data=data), "2 of 3 labels have no text", "'b'", "'dual'")
+    code, _, err = train(FREE, "batching.batch_size=8", data=data, out=tmp_path / "free")
+    assert code == 0, err
+    assert err.count("1 of 3 labels have no training point") == 1
+
+
+def test_a_label_without_training_point_is_no_mistake_for_a_text_tower(train, call, tmp_path):
+    data = write_set(tmp_path / "set", [("a", "shoe"), ("b", "hat"), ("c", "green scarf")])
+    code, _, err = train("batching.batch_size=8", data=data)
+    assert code == 0, err
+    assert "no training point" not in err
+    found = json.loads(
+        call("predict", tmp_path / "run", "--text", "green scarf", "-k", "1", "--json", "--heads", "dual")[1]
+    )
+    assert found["predictions"][0][0]["uid"] == "c"
+
+
+def test_data_without_labels_or_rows(train, tmp_path):
+    assert refused(train(data=write_set(tmp_path / "a", [])), "lbl.jsonl", "empty")
+    assert refused(train(data=write_set(tmp_path / "b", [("a", "x")], train=())), "trn.jsonl", "empty")
+    assert refused(train(data=write_set(tmp_path / "c", [("a", "x")], train=[("t", [])] * 9)), "no positives")
+    assert refused(train(data=tmp_path / "nowhere"), "nowhere")
+
+
+def test_a_run_that_is_there_is_kept(train, run):
+    before = weights(run)
+    assert refused(train(), str(run), "holds a run already", "--resume")
+    assert all(torch.equal(value, before[name]) for name, value in weights(run).items())
+
+
+def test_a_folder_of_something_else_is_kept(train, tmp_path):
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "run" / "model" / "mine.txt").write_text("keep")
+    assert refused(train(), "'model' stands in the way")
+    assert (tmp_path / "run" / "model" / "mine.txt").read_text() == "keep"
+    (tmp_path / "file").write_text("keep")
+    assert refused(train(out=tmp_path / "file"), "file")
+    assert refused(train(out=tmp_path / "file" / "run"), "file")
+
+
+def test_resume_without_a_run(train, tmp_path):
+    assert refused(train(more=["--resume"]), "no run here to resume", "leave --resume out")
+    assert not (tmp_path / "run").exists()
+
+
+def test_resume_with_another_recipe_or_other_data(train, run, finished):
+    assert refused(
+        train("training.epochs=3", more=["--resume"]), "another recipe", "training.epochs was 2 and is now 3", str(run)
+    )
+    assert refused(train(more=["--resume", "--seed", "7"]), "seed was 0 and is now 7")
+    assert refused(train(data=DATA.replace("seed=5", "seed=6"), more=["--resume"]), "other data", str(run))
+    assert train(more=["--resume"])[0] == 0
+    assert same_weights(run, finished)
+
+
+def absurd(rate):
+    """One step an epoch, at this rate from the first."""
+    rates = [f"training.encoder.lr={rate}", f"training.tables.lr={rate}"]
+    return [*rates, "training.schedule=constant", "training.warmup=0", "batching.batch_size=216"]
+
+
+def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(train, tmp_path):
+    unseen = ["training.epochs=3", "training.evaluate_every=3", "batching.order=shuffled", "batching.negatives={}"]
+    result = train(*absurd(1e18), *unseen)
+    assert refused(result, "the loss of dual", "is nan at epoch 2, step 2", "learning rate", "are kept")
+    folder = tmp_path / "run" / "checkpoints" / "select"
+    assert [path.name for path in list_checkpoints(folder)] == ["000001-step-1"]
+    found = load_checkpoint(folder)
+    assert found.notes == ()
+    assert all(torch.isfinite(value).all() for value in found.tensors.values())
+
+
+def test_vectors_that_are_no_numbers_are_seen_at_the_evaluation(train):
+    assert refused(train(*absurd(1e18)), "'dual' holds NaN or infinity at epoch 1, step 1", "learning rate")
+
+
+def test_weights_that_are_no_numbers_never_reach_a_checkpoint(train, tmp_path):
+    """The loss of the only step is fine, what it leaves is not."""
+    assert refused(train(*absurd(3e38)), "holds NaN or infinity at epoch 1, step 1", "learning rate", "are kept")
+    assert not list((tmp_path / "run").glob("checkpoints/*/*"))
+
+
+LIMIT = """
+import resource, sys
+from megalabel.__main__ import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def limited(size, *arguments):
+    """Run a command that can write no file larger than ``size``: it fails half-way, as on a full disk."""
+    command = [sys.executable, "-c", LIMIT, str(size), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_no_space_left_keeps_the_last_checkpoint(train, tmp_path):
+    """Mined negatives, which the second epoch brings, are what no longer fits."""
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    result = limited(16_000, "train", "unidec-cpu", "--data", DATA, "--out", run, *settings(*TINY))
+    assert refused(result, "could not save a checkpoint", "file too large", "earlier ones are kept")
+    kept = list_checkpoints(run / "checkpoints" / "select")
+    assert [path.name for path in kept] == ["000001-step-4"]
+    assert load_checkpoint(run / "checkpoints" / "select").notes == ()
+    assert not list(run.rglob(".*"))
+    assert train(*TINY, more=["--resume"])[0] == 0
+    assert train(*TINY, out=whole)[0] == 0
+    assert same_weights(run, whole)
+
+
+def test_no_space_for_the_model_keeps_the_checkpoints(run, finished):
+    shutil.rmtree(run / "model")
+    result = limited(3_000, "train", "unidec-cpu", "--data", DATA, "--out", run, *settings(), "--resume")
+    assert refused(result, "model")
+    assert not (run / "model").exists()
+    assert not list(run.rglob(".*"))
+    assert main(["train", "unidec-cpu", "--data", DATA, "--out", str(run), *settings(), "--resume"]) == 0
+    assert same_weights(run, finished)
+
+
+@pytest.mark.parametrize("spoil", [flip, cut], ids=["a byte changed", "cut off"])
+def test_damaged_checkpoints(train, run, finished, spoil, capsys, monkeypatch):
+    folder = run / "checkpoints" / "select"
+    newest = list_checkpoints(folder)[0]
+    shutil.rmtree(run / "model")
+    spoil(newest / "tensors.safetensors")
+    monkeypatch.delenv("MEGALABEL_PROGRESS")
+    code, _, err = train(more=["--resume"])
+    assert code == 0, err
+    assert "passed over a damaged checkpoint" in err
+    assert same_weights(run, finished)
+    for path in list_checkpoints(folder):
+        spoil(path / "tensors.safetensors")
+    assert refused(train(more=["--resume"]), "no readable checkpoint", "tensors.safetensors", "train from the start")
+
+
+FILES = ["model.json", "recipe.yaml", "labels.jsonl.gz", "heads.safetensors", "encoder/bag.safetensors"]
+
+
+@pytest.mark.parametrize("spoil", [flip, cut, lambda path: path.unlink()], ids=["a byte changed", "cut off", "gone"])
+@pytest.mark.parametrize("name", [*FILES, "encoder/encoder.json"])
+def test_damaged_model(call, run, name, spoil):
+    spoil(run / "model" / name)
+    result = call("predict", run, "--text", "some text")
+    assert refused(result, "no model here" if not (run / "model" / "model.json").exists() else name)
+
+
+def test_every_file_of_a_model_is_checked(run):
+    card = json.loads((run / "model" / "model.json").read_text())
+    files = {path.relative_to(run / "model").as_posix() for path in (run / "model").rglob("*") if path.is_file()}
+    assert set(card["sha256"]) == files - {"model.json"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["predict", "RUN", "--text", "a", "--heads", "duall"], ["'duall'", "did you mean 'dual'?"]),
+        (["predict", "RUN", "--text", "a", "-k", "0"], ["-k"]),
+        (["predict", "RUN"], ["nothing to predict", "--text"]),
+        (["predict", "RUN", "--input", "none.txt"], ["none.txt: no such file"]),
+        (["predict", "nowhere", "--text", "a"], ["nowhere", "no model here"]),
+        (["predict", __file__, "--text", "a"], ["test_train.py", "no model here"]),
+        (["evaluate", "nowhere", "--data", DATA], ["nowhere", "no model here"]),
+        (["evaluate", "RUN", "--data", DATA, "--heads", "x"], ["'x'", "all, dual, classifier"]),
+        (["evaluate", "RUN", "--data", DATA, "--split", "val"], ["no val rows"]),
+        (["evaluate", "RUN", "--data", "synthetic:points=300,labels=30"], ["30 labels", "40"]),
+        (["evaluate", "RUN", "--data", "synthetic:points=300,labels=40,seed=9,kind=easy-positive"], []),
+        (["evaluate", "--data", DATA], ["RUN", "--predictions"]),
+    ],
+    ids=lambda value: " ".join(value[:1] + value[2:])[:60] if value[:1] and value[0] in ("predict", "evaluate") else "",
+)
+def test_wrong_use_of_a_model(call, finished, arguments, words):
+    result = call(*(finished if argument == "RUN" else argument for argument in arguments))
+    if words:
+        assert refused(result, *words)
+    else:
+        assert result[0] == 0  # the same label texts: another draw of points is a fair test
+
+
+def test_labels_of_the_same_names_but_other_texts(call, run, tmp_path):
+    made = load(DATA)
+    texts = [f"other words {i}" for i in range(40)]
+    save(made.replace(labels=type(made.labels)(texts, made.labels.uids)), tmp_path / "other")
+    assert refused(call("evaluate", run, "--data", tmp_path / "other"), "only 0 of 40 labels")
+
+
+def test_more_labels_asked_for_than_there_are(call, run):
+    code, out, err = call("predict", run, "--text", "some text", "-k", 10**9, "--json")
+    assert code == 0
+    assert len(json.loads(out)["predictions"][0]) == 40
+    assert err.strip() == "the model has 40 labels, so -k 1,000,000,000 gives all of them"
+    code, out, _ = call("evaluate", run, "--data", DATA, "--json")
+    assert code == 0
+    assert {"metrics", "data", "split", "run", "heads", "seconds", "peak_mib"} <= set(json.loads(out))
+
+
+def test_input_that_is_no_text(call, run, tmp_path):
+    (tmp_path / "bytes.txt").write_bytes(b"fine\n\xff\xfe\n")
+    assert refused(call("predict", run, "--input", tmp_path / "bytes.txt"), "bytes.txt:2", "UTF-8")
+    (tmp_path / "empty.txt").write_bytes(b"")
+    assert refused(call("predict", run, "--input", tmp_path / "empty.txt"), "empty")
+    with gzip.open(tmp_path / "texts.gz", "wb") as out:
+        out.write(b"one\ntwo\n")
+    assert len(json.loads(call("predict", run, "--input", tmp_path / "texts.gz", "--json")[1])["predictions"]) == 2

@@ -1,0 +1,80 @@
+"""Every recipe file trains on a small real slice: the loss falls, and P@1 is far from what chance gives."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import megalabel as ml
+import megalabel.recipes
+from megalabel.__main__ import main
+from megalabel.recipes import load_recipe
+from megalabel.training.run_log import read_log
+
+NAMES = sorted(path.stem for path in Path(megalabel.recipes.__file__).parent.rglob("*.yaml"))
+LABELS = 60  # the slice: the labels of most points, and all points that have one of them
+TIMES_CHANCE, TIMES_POPULAR = 5, 2
+
+# What makes a recipe small; the rest is the recipe's own. A new kind of encoder needs a line here.
+SMALL = {
+    "bag": ["encoder.options={dim: 64, words: 4096, bigrams: 4096, characters: 4096}", "training.epochs=6"],
+    "transformer": [
+        "encoder.source=minilm",
+        "encoder.query_length=12",
+        "encoder.label_length=12",
+        "training.epochs=2",
+    ],
+}
+ALL = ["batching.batch_size=32", "batching.refresh={start: 0, every: 1}", "training.evaluate_every=6"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    """The docstrings of numpy and their See Also, cut down."""
+    whole = ml.load("pydocs:packages=numpy")
+    kept = np.sort(np.argsort(-whole.counts, kind="stable")[:LABELS])
+    place = np.full(len(whole.labels), -1)
+    place[kept] = np.arange(LABELS)
+
+    def cut(split):
+        part = split.rows(np.flatnonzero(np.diff(split.targets[:, kept].indptr)))
+        pairs = np.stack([part.filter[:, 0], place[part.filter[:, 1]]], axis=1)
+        return type(part)(part.texts, part.targets[:, kept], part.uids, pairs[pairs[:, 1] >= 0])
+
+    labels = type(whole.labels)([whole.labels.texts[i] for i in kept], [whole.labels.uids[i] for i in kept])
+    return ml.Dataset(train=cut(whole.train), test=cut(whole.test), labels=labels, name="numpy docs")
+
+
+def floor(data):
+    """Return the P@1 that counts as learnt: so many times that of random scores and of the most frequent label."""
+    chance = 100 * data.test.targets.nnz / len(data.test) / len(data.labels)
+    popular = 100 * data.test.targets[:, int(data.counts.argmax())].nnz / len(data.test)
+    return max(TIMES_CHANCE * chance, TIMES_POPULAR * popular)
+
+
+def test_the_files_found_are_those_the_command_lists(capsys):
+    assert main(["recipes", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert sorted(recipe["name"] for recipe in listed) == NAMES
+    assert len(NAMES) >= 5
+    assert all(recipe["paper"] for recipe in listed)
+
+
+def test_the_floor_is_out_of_reach_for_random_scores(data):
+    """No one of a thousand draws of random scores gets there."""
+    rng = np.random.default_rng(0)
+    truth = data.test.targets.toarray() > 0
+    picks = rng.integers(len(data.labels), size=(1000, len(data.test)))
+    assert 100 * truth[np.arange(len(data.test)), picks].mean(axis=1).max() < floor(data)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recipe_learns(name, data, tmp_path):
+    changes = [*ALL, *SMALL[load_recipe(name).encoder.kind]]
+    model = ml.train(name, data, tmp_path / "run", changes=changes)
+    steps = [row for row in read_log(tmp_path / "run" / "metrics.jsonl") if "loss" in row]
+    losses = [[row["loss"] for row in steps if row["epoch"] == epoch] for epoch in (0, steps[-1]["epoch"])]
+    first, last = map(np.mean, losses)
+    assert last < first
+    assert model.evaluate(data).metrics["P@1"] > floor(data)
