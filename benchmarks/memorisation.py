@@ -1,10 +1,10 @@
 """Memorisation: how many random query-label pairs a dual encoder learns by heart, and at what cost.
 
 Run: python benchmarks/memorisation.py [--pairs 1000 10000 100000]
-Texts of eight noise words, each with one label drawn at random: nothing can be learnt but the pairs themselves. A bag of
-features and a text tower, no vector of a label's own, are trained on all labels of a batch, and recall@1 is measured on
-the training pairs. Rows already in results/memorisation.json (same recipe, data and seed) are kept. Ends with exit code
-1 if 10,000 pairs are not learnt to over 95%.
+Texts of eight noise words, each with one label drawn at random: nothing can be learnt but the pairs themselves. A bag
+of features and a text tower, no vector of a label's own, are trained against the labels of the batch; recall@1 is
+measured on (up to 10,000 of) the training pairs. Rows already in results/memorisation.json (same recipe, data and seed)
+are kept. Ends with exit code 1 if 10,000 pairs are not learnt to over 95%.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +28,7 @@ from megalabel.recipes.load_recipe import dump_recipe, make_recipe
 from megalabel.training.run_log import read_log
 
 PATH = RESULTS / "memorisation.json"
-LEAST = 95.0  # recall@1 in percent, at 10,000 pairs
+LEAST = 95.0  # recall@1 in percent
 MILLION = 1_000_000
 EPOCHS = 6
 TESTED = 10_000  # training pairs recall is measured on, at most
@@ -35,7 +36,7 @@ TESTED = 10_000  # training pairs recall is measured on, at most
 
 def recipe(pairs: int, seed: int):
     """Return the recipe: hashed words and word pairs with room for every text, one text tower, in-batch negatives."""
-    words, bigrams = (1 << max(14, (size - 1).bit_length()) for size in (2 * pairs, pairs))  # labels have two words each
+    words, bigrams = (1 << max(14, (size - 1).bit_length()) for size in (2 * pairs, pairs))  # two words a label
     return make_recipe({
         "name": "memorisation",
         "paper": "none: a test of what a dual encoder can hold",
@@ -117,6 +118,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=PATH)
     options = parser.parse_args()
     os.environ["MEGALABEL_PROGRESS"] = "0"
+    if len(options.pairs) > 1:  # a process for each size, so that none inherits the memory of another
+        common = ["--seed", str(options.seed), "--out", str(options.out)]
+        codes = [subprocess.call([sys.executable, __file__, "--pairs", str(size), *common]) for size in options.pairs]
+        return max(codes)
     rows = json.loads(options.out.read_text())["rows"] if options.out.is_file() else []
     for pairs in options.pairs:
         key = (pairs, options.seed, digest(pairs, options.seed))
@@ -127,8 +132,7 @@ def main() -> int:
         rows.sort(key=lambda row: (row["pairs"], row["seed"]))
         about = {"threads": torch.get_num_threads(), "epochs": EPOCHS, "rows": rows}
         write_result("memorisation", {**about, "a_million": to_a_million(rows)}, "torch", out=options.out)
-    learnt = [row["recall@1"] for row in rows if row["pairs"] == 10_000]
-    return 0 if learnt and min(learnt) > LEAST else 1
+    return 0 if min(row["recall@1"] for row in rows) > LEAST else 1
 
 
 if __name__ == "__main__":

@@ -41,20 +41,81 @@ def demo() -> str:
     """Return metrics and examples of the demo."""
     found = result("demo")
     names = ["P@1", "P@5", "R@10", "nDCG@5", "PSP@1", "PSP@5"]
-    metrics = table(names, [[f"{found['metrics'][name]:.2f}" for name in names]])
+    rows = [[system, *(f"{metrics[name]:.2f}" for name in names)] for system, metrics in found["compared"].items()]
     constants = found["propensity"]
     lines = [
-        metrics,
-        f"A = {constants['A']}, B = {constants['B']}; {found['rows']} test texts, {found['labels']:,} labels",
+        table(["test texts", *names], rows),
+        f"A = {constants['A']}, B = {constants['B']}; {found['rows']} test texts, {found['labels']:,} labels, seed 0",
     ]
     lines.append(f"({found['seconds']:.0f} s in all on {where(found)}).\n\n```")
-    for example in found["examples"][:2]:
+    for example in [*found["examples"][1:], *found["questions"][1:2]]:
         lines.append(example["text"])
         lines.extend(
-            f"  {'+' if label['relevant'] else ' '} {label['score']:.3f}  {label['text']}"
+            f"  {'+' if label.get('relevant') else ' '} {label['score']:.3f}  {label['text']}"
             for label in example["labels"][:3]
         )
     return "\n".join([*lines, "```"]) + "\n"
+
+
+def recipes() -> str:
+    """Return the recipes with what each is."""
+    from megalabel.recipes.load_recipe import list_recipes, load_recipe
+
+    found = [load_recipe(name) for name in list_recipes()]
+    return table(
+        ["recipe", "what it is", "differs"], [[f"`{recipe.name}`", recipe.about, recipe.differs] for recipe in found]
+    )
+
+
+def unidec() -> str:
+    """Return the study of UniDEC's parts, one table for each data set."""
+    found = result("unidec")
+    names = ["P@1", "P@5", "R@10", "PSP@1", "PSP@5"]
+    parts = []
+    for data in dict.fromkeys(row["data"] for row in found["rows"]):
+        rows = []
+        for row in [row for row in found["rows"] if row["data"] == data]:
+            several = len(row["metrics"]) > 1
+            for head, metrics in row["metrics"].items():
+                named = (
+                    f"{row['name']}, {'concatenated' if head == 'all' else head + ' alone'}" if several else row["name"]
+                )
+                cost = [f"{row['seconds']:.0f}", f"{row['peak_mib']:,.0f}"] if head == "all" else ["", ""]
+                rows.append([named, *(f"{metrics[name]:.2f}" for name in names), *cost])
+        parts.append(f"**{data}**\n\n{table(['', *names, 'seconds', 'MiB'], rows)}")
+    return "\n".join(parts) + f"\nSeed 0, one thread, a busy machine; {where(found)}.\n"
+
+
+def memorisation() -> str:
+    """Return how well and how fast random pairs are learnt."""
+    found = result("memorisation")
+    rows = [
+        [f"{row['pairs']:,}", f"{row['recall@1']:.1f}", f"{row['seconds']:.0f}", f"{row['more_memory_mib']:,.0f}"]
+        for row in found["rows"]
+    ]
+    million = found["a_million"]
+    return (
+        table(["pairs", "recall@1", "seconds", "MiB more"], rows)
+        + f"\n{found['epochs']} epochs, {found['threads']} thread; {where(found)}. A million pairs, extrapolated from "
+        f"{million['from_pairs']:,} and not run: {million['training_minutes']:.0f} minutes, "
+        f"{million['memory_gib']:.1f} GiB; table and time grow with the number of pairs, a step does not.\n"
+    )
+
+
+def training() -> str:
+    """Return the speed of training against sentence-transformers, and the cost of building pools."""
+    found, pool = result("training"), result("pool")
+    rows = [
+        [row["data"], f"{row['batch_size']}", row["system"], f"{row['queries_per_second']:.0f}",
+         f"{row['speed_ratio']:.1f}x" if "speed_ratio" in row else "", f"{row['peak_mib']:,.0f}"]
+        for row in found["rows"]
+    ]  # fmt: skip
+    head = ["data", "batch", "MiniLM trained by", "queries/s", "ratio", "peak MiB"]
+    return (
+        f"{table(head, rows)}\nThe ratio is to the sentence-transformers loss below it; {where(found)}.\n\n"
+        f"Building the pool takes {pool['share_of_step']:.1%} of a step of `{pool['recipe']}` "
+        f"({pool['pool_size']:,.0f} labels for {pool['batch_size']:,} texts of {pool['data']}, {where(pool)}).\n"
+    )
 
 
 def metrics() -> str:
@@ -116,7 +177,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "evaluate": evaluate,
     "losses": losses,
+    "memorisation": memorisation,
+    "recipes": recipes,
     "tokens": tokens,
+    "training": training,
+    "unidec": unidec,
 }
 
 

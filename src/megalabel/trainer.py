@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
@@ -14,6 +15,8 @@ import numpy as np
 import torch
 
 from megalabel.data.hold_out import hold_out
+from megalabel.data.tokens import store_tokens
+from megalabel.encoders import load_encoder
 from megalabel.errors import DataError, WriteError
 from megalabel.files import make_folder, writing
 from megalabel.model import Model
@@ -21,6 +24,7 @@ from megalabel.recipes.load_recipe import dump_recipe, load_recipe
 from megalabel.recipes.schema import Recipe
 from megalabel.training.augment_train import augment_train
 from megalabel.training.checkpoint import list_checkpoints
+from megalabel.training.cluster_labels import cluster_labels
 from megalabel.training.display import display
 from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
@@ -48,7 +52,8 @@ def train(
     Validation rows are held out of train by the rule of the test set where the data has
     none; everything is selected on them. With ``refit: true`` the network is then trained
     once more on train + val for as many epochs as proved best. What the recipe says under
-    ``augment`` is made from the train rows after that, for each of the two trainings anew.
+    ``augment`` is made from the train rows after that, for each of the two trainings anew. What
+    it says under ``stages`` is trained first, and leaves its encoder to what follows.
 
     Args:
         recipe: a name (see ``megalabel recipes``), a YAML file, or a recipe.
@@ -76,9 +81,10 @@ def train(
 def _run(recipe: Recipe, data: Dataset, folder: Path, resume: bool, say: Callable[[str], None]) -> Model:
     identity = {"recipe": _digest(dump_recipe(recipe)), "data": fingerprint(data)}
     with RunLog(folder / "metrics.jsonl", resume=resume) as log:
-        phase, best = _phase(
-            recipe, _augmented(recipe, data, say), folder, "select", recipe.training.epochs, identity, resume, log
-        )
+        part = _augmented(recipe, data, say)
+        run = _Run(folder, identity, resume, log)
+        start, lengths = _stages(recipe, part, run, "select", {}, say)
+        phase, best = _phase(recipe, part, run, "select", recipe.training.epochs, start)
         weights = phase.weights()
         if best["epoch"] > 0:
             found = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
@@ -89,7 +95,8 @@ def _run(recipe: Recipe, data: Dataset, folder: Path, resume: bool, say: Callabl
             epochs = best["epoch"] if best["epoch"] > 0 else recipe.training.epochs
             say(f"training again on train + validation for {epochs} epochs")
             whole = _augmented(recipe, data.refit(), say)
-            phase, _ = _phase(recipe, whole, folder, "refit", epochs, identity, resume, log)
+            start, _ = _stages(recipe, whole, run, "refit", lengths, say)
+            phase, _ = _phase(recipe, whole, run, "refit", epochs, start)
     phase.network.eval()
     return Model(phase.network, data.labels, weights)
 
@@ -103,28 +110,50 @@ def _augmented(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dat
     return found
 
 
+@dataclass(frozen=True)
+class _Run:
+    """What all phases of a run share."""
+
+    folder: Path
+    identity: dict[str, str]
+    resume: bool
+    log: RunLog
+
+
+def _stages(
+    recipe: Recipe, data: Dataset, run: _Run, part: str, lengths: Mapping[str, int], say: Callable[[str], None]
+) -> tuple[Path | None, dict[str, int]]:
+    """Train the stages that come before; return the folder of the encoder they leave, and how many epochs each took."""
+    start, found = None, {}
+    for stage in recipe.stages:
+        own, name = recipe.stage(stage), f"{part}-{stage.name}"
+        encoder = make_encoder(own, data) if start is None else load_encoder(start)
+        vectors = encoder.encode(store_tokens(data.train.texts, encoder), max_length=own.encoder.query_length)
+        clustered = cluster_labels(data, vectors.numpy(), stage.clusters, seed=own.seed)
+        say(f"stage {stage.name}: {len(clustered.labels):,} clusters in place of {len(data.labels):,} labels")
+        phase, best = _phase(own, clustered, run, name, lengths.get(stage.name, own.training.epochs), start)
+        found[stage.name] = best["epoch"] if best["epoch"] > 0 else own.training.epochs
+        start = run.folder / "stages" / name
+        make_folder(start.parent)
+        phase.network.encoder.save(start)  # type: ignore[operator]
+    return start, found
+
+
 def _phase(
-    recipe: Recipe,
-    data: Dataset,
-    folder: Path,
-    name: str,
-    epochs: int,
-    identity: dict[str, str],
-    resume: bool,
-    log: RunLog,
+    recipe: Recipe, data: Dataset, run: _Run, name: str, epochs: int, start: Path | None
 ) -> tuple[Phase, dict[str, Any]]:
     torch.manual_seed(recipe.seed)
-    encoder = make_encoder(recipe, data)
+    encoder = make_encoder(recipe, data) if start is None else load_encoder(start)
     network = Network(recipe, encoder, len(data.labels))
     texts = Texts.of(data, encoder)
-    checkpoints = folder / "checkpoints" / name
+    checkpoints = run.folder / "checkpoints" / name
     steps = -(-len(data.train) // recipe.batching.batch_size) * epochs
     with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:
         phase = Phase(
             recipe=recipe, data=data, network=network, texts=texts, folder=checkpoints, epochs=epochs,
-            select=name == "select", log=log, show=show, name=name, identity=identity,
+            select=name.startswith("select"), log=run.log, show=show, name=name, identity=run.identity,
         )  # fmt: skip
-        return phase, phase.run(resume=resume)
+        return phase, phase.run(resume=run.resume)
 
 
 def _prepare(folder: Path, recipe: Recipe, resume: bool) -> Path:

@@ -80,7 +80,7 @@ class Batch:
 
     queries: Tensor  # [B] row numbers in the training set
     targets: Targets  # over the pool's columns, or over the candidates' slots
-    pool: Tensor | None = None  # [P] label ids shared by the batch; None = every label, unless candidates are given
+    pool: Tensor | None = None  # [P] label ids shared by the batch, or all its candidates; None = every label
     candidates: Tensor | None = None  # [B, S] label ids per row, padded with -1
     mask: Tensor | None = None  # [B, P] or [B, S] bool, False = the cell takes no part
 

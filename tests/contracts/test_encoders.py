@@ -50,7 +50,8 @@ CONFIGS = {
     "bag of subwords": {"kind": "bag", "source": "tiny", "dim": 12, "words": 0, "bigrams": 0, "characters": 0},
     "bag of all": {"kind": "bag", "source": "tiny", "dim": 24, "words": 64, "bigrams": 64, "characters": 64},
     "inception": {"kind": "inception", "source": None, "dim": 20, "words": 64, "filters": 3, "bins": 2, "channels": 4},
-    "inception of subwords": {"kind": "inception", "source": "tiny", "dim": 16, "filters": 3, "bins": 2, "max_length": 12},
+    "inception of subwords": {"kind": "inception", "source": "tiny", "dim": 16, "filters": 3, "bins": 2}
+    | {"max_length": 12},
     "mean": {"kind": "transformer", "source": "tiny", "dropout": 0, "max_length": 16, "batch_tokens": 20},
     "cls": {"kind": "transformer", "source": "tiny", "dropout": 0.0, "max_length": 40}
     | {"pooling": "cls", "layers": 2, "projection": 5},
@@ -293,4 +294,5 @@ def test_missing_folder_is_one_clear_line(tmp_path):
 
 
 def test_classes_are_public():
-    assert BagEncoder.kind == "bag" and InceptionEncoder.kind == "inception" and TransformerEncoder.kind == "transformer"
+    kinds = [encoder.kind for encoder in (BagEncoder, InceptionEncoder, TransformerEncoder)]
+    assert kinds == ["bag", "inception", "transformer"]

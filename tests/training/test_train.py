@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 import megalabel as ml
 from megalabel.errors import DataError, MegalabelError, WriteError
+from megalabel.training.checkpoint import list_checkpoints, load_checkpoint
 
 DATA = "synthetic:points=500,labels=60,seed=5"
 SMALL = [
@@ -68,9 +69,33 @@ ml.train("unidec-cpu", ml.load(sys.argv[1]), sys.argv[2], changes=sys.argv[4:], 
 """
 
 
-def start(folder, *, resume):
-    command = [sys.executable, "-c", SCRIPT, DATA, str(folder), "resume" if resume else "new", *SMALL]
+def start(folder, epochs):
+    resume = "resume" if (folder / "recipe.yaml").is_file() else "new"
+    command = [sys.executable, "-c", SCRIPT, DATA, str(folder), resume, *SMALL, f"training.epochs={epochs}"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ)
+
+
+def steps_done(folder):
+    log = folder / "metrics.jsonl"
+    return log.read_bytes().count(b"\n") if log.is_file() else 0
+
+
+def kill_in_mid_run(folder, epochs, chance):
+    """Kill a run some steps after it has begun to train; return False if it came to its end before that."""
+    process = start(folder, epochs)
+    # a resumed log is cut back to its checkpoint first: count from the least it has been
+    least, more = steps_done(folder), chance.randint(2, 12)
+    while process.poll() is None:
+        now = steps_done(folder)
+        least = min(least, now)
+        if now - least >= more:
+            time.sleep(chance.uniform(0, 0.05))  # also amid evaluation and saving
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.002)
+    _, errors = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL), errors.decode()
+    return process.returncode != 0
 
 
 def weights(folder):
@@ -81,20 +106,16 @@ def weights(folder):
 
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_kill_9_and_resume_give_the_same_weights(kills, tmp_path):
-    begin = time.monotonic()
-    assert start(tmp_path / "whole", resume=False).wait() == 0
-    seconds = time.monotonic() - begin
-    chance = random.Random(kills)
+    epochs = 3 + 2 * kills
+    assert start(tmp_path / "whole", epochs).wait() == 0
+    chance, killed = random.Random(kills), tmp_path / "killed"
     for _ in range(kills):
-        process = start(tmp_path / "killed", resume=(tmp_path / "killed" / "recipe.yaml").is_file())
-        try:
-            process.wait(timeout=chance.uniform(0.5, 1.0) * seconds)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-    last = start(tmp_path / "killed", resume=(tmp_path / "killed" / "recipe.yaml").is_file())
+        assert kill_in_mid_run(killed, epochs, chance), "the run was over before all kills"
+        for folder in (killed / "checkpoints").glob("*"):
+            assert not list_checkpoints(folder) or not load_checkpoint(folder).notes  # every one is whole
+    last = start(killed, epochs)
     _, errors = last.communicate()
     assert last.returncode == 0, errors.decode()
-    whole, killed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
-    assert whole.keys() == killed.keys()
-    assert all(torch.equal(whole[name], killed[name]) for name in whole)
+    expected, found = weights(tmp_path / "whole"), weights(killed)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)

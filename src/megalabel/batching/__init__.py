@@ -8,6 +8,7 @@ epoch and step give the same batch.
 from __future__ import annotations
 
 from megalabel.batching._random import generator
+from megalabel.batching.candidates import CandidateBuilder
 from megalabel.batching.clusters import balanced_clusters
 from megalabel.batching.log_q import EntryChance, LogQ, RunningLogQ
 from megalabel.batching.negatives import Mined, Negatives, Uniform, mine
@@ -18,6 +19,7 @@ from megalabel.batching.positives import All, One, Picker, Some
 __all__ = [
     "All",
     "ByLabel",
+    "CandidateBuilder",
     "Clustered",
     "EntryChance",
     "LogQ",

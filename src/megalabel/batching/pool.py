@@ -91,13 +91,13 @@ class PoolBuilder:
         has a positive comes back with no queries.
         """
         queries, picked = self._read(np.asarray(rows, dtype=np.int64))
-        cells = gather(self._truth, queries)
+        cells = gather(self.truth, queries)
         pool = None if self.all_labels else self._pool(queries, cells, picked, rng)
         return self._batch(queries, cells, pool, rng)
 
     def statistics(self, batch: Batch) -> dict[str, float]:
         """Return pool size, positives in the pool per query, and the mean share of a query's positives in the pool."""
-        cells = gather(self._truth, batch.queries.numpy())
+        cells = gather(self.truth, batch.queries.numpy())
         size = self.targets.shape[1] if batch.pool is None else len(batch.pool)
         inside = np.ones(len(cells.labels), dtype=bool) if batch.pool is None else _inside(batch.pool.numpy(), cells)
         found = np.bincount(cells.rows[inside], minlength=len(batch.queries))
@@ -114,7 +114,7 @@ class PoolBuilder:
         return pairs_matrix(self.filter, self.targets.shape)
 
     @cached_property
-    def _truth(self) -> csr_matrix:
+    def truth(self) -> csr_matrix:
         """The targets with each cell once, without zeros and filtered pairs."""
         truth = self.targets
         if not truth.has_canonical_format or not truth.data.all():

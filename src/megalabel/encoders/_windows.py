@@ -22,8 +22,9 @@ def window_maxima(channels: Tensor, gate: Tensor, kernels: list[Tensor], bins: i
 
     .. math:: m_{ibf} = \max_{j \in b} \sum_{c} \sum_{a < w} K_{fca}\, g_{i, jw/2 + a}\, X_{i, jw/2 + a, c}
 
-    A stretch has ceil(windows / bins) windows, the last ones fewer; one without gives -inf. Kernel follows kernel, in each of them filters run fastest. With channels innermost half
-    a window is a stretch of memory, so that one product gives the left and the right half of
+    A stretch has ceil(windows / bins) windows, the last ones fewer; one without gives -inf.
+    Kernel follows kernel, in each of them filters run fastest. With channels innermost half a
+    window is a stretch of memory, so that one product gives the left and the right half of
     every window, and none is copied. Gradients flow through the maxima only.
 
     >>> channels = torch.arange(8.0).view(1, 8, 1)
@@ -59,7 +60,7 @@ class _WindowMaxima(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         channels, gate, *rest = ctx.saved_tensors
         kernels, places = rest[: len(rest) // 2], rest[len(rest) // 2 :]
-        gradients = gradient.split([place[0].numel() for place in places], dim=1)
+        gradients = torch.split(gradient, [place[0].numel() for place in places], dim=1)
         halves = [_halves(kernel) for kernel in kernels]
         of_halves = [torch.zeros_like(rows) for rows, _ in halves]
         of_channels, of_gate = torch.zeros_like(channels), torch.zeros_like(gate)
@@ -94,8 +95,9 @@ def _whole(rows: Tensor, kernel: Tensor) -> Tensor:
 
 def _stretches(gated: Tensor, half: int) -> Tensor:
     """View [b, dim, c] as [b, dim / half, half c]; what is left over at the end stays out."""
-    count = gated.shape[1] // half
-    return gated[:, : count * half].unflatten(1, (count, half)).flatten(2)
+    b, dim, channels = gated.shape
+    count = dim // half
+    return gated[:, : count * half].view(b, count, half * channels)
 
 
 def _send_back(gradient: Tensor, place: Tensor, count: int) -> Tensor:

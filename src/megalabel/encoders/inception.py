@@ -45,20 +45,22 @@ class InceptionEncoder(BaseEncoder):
         A &= \text{softmax}(V W_q (V W_k)^T / \sqrt{r}), \qquad U = (I + A)\, \text{diag}(w)\, V \\
         H &= P_{:T}\, U\, \text{diag}(g), \qquad g = 2\, \sigma(W_2\, \text{relu}(W_1 \bar u)), \qquad
         \bar u = \mathbf 1^T U / \lVert w \rVert_2 \\
-        h &= \text{relu}(\text{pool}(\text{conv}_4(H)), \text{pool}(\text{conv}_8(H)), \text{pool}(\text{conv}_{16}(H))),
-        \qquad \text{vector} = g \circ \bar u + \text{dropout}(W h)
+        h &= \text{relu}(\max \text{conv}_4(H), \max \text{conv}_8(H), \max \text{conv}_{16}(H)), \qquad
+        \text{vector} = g \circ \bar u + \text{dropout}(W h)
 
-    A is attention over tokens, g attention over dimensions; P [channels, max_length] mixes the
-    positions of the text into channels; each convolution moves by half its window and is
-    pooled to the maxima of ``bins`` stretches, so that h has 3 filters bins numbers.
+    A is attention over tokens, g attention over dimensions; P [channels, max_length], the last
+    row ones, mixes the positions of the text into channels; a convolution moves by half its
+    window and keeps the maxima of ``bins`` stretches: h has 3 filters bins numbers.
 
-    Ours, not the paper's: token weights that start from inverse document frequency; attention
-    of low rank r; the product of P and kernels of few channels in place of kernels over all
-    positions (with ``channels`` = ``max_length`` the two are the same); the sum of the token
-    vectors as a shortcut past the convolutions, whose part starts near zero, so that the
-    encoder starts as a good bag of tokens; subwords with MiniLM's vectors in place of words
-    with GloVe's. Texts of one length are taken together and nothing is padded. The table V
-    and the weights w get sparse gradients for the rows of the step.
+    From the paper: trained token vectors, attention both ways, a convolution of width 1 over
+    positions, then windows of 4, 8 and 16 side by side, a dense layer, 32 tokens. Ours: attention
+    of low rank and a gate for the dimensions; maxima in place of a second convolution; no batch
+    normalisation, so that a text's vector does not depend on its company; token weights that
+    start from inverse document frequency; the sum of the token vectors as a shortcut past the
+    convolutions, whose part starts near zero, so that the encoder starts as a good bag of tokens;
+    subwords with MiniLM's vectors in place of words with GloVe's. Texts of one length are taken
+    together and nothing is padded. The table V and the weights w get sparse gradients for the
+    rows of the step.
 
     Args:
         source: where tokenizer and token vectors come from: ``"minilm"``, the folder of a model

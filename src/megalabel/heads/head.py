@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, relu
 
 from megalabel.errors import SettingError, nearest
 from megalabel.heads.temperature import Temperature
@@ -13,7 +13,8 @@ from megalabel.heads.towers import FreeTower, TextFreeTower, TextTower
 __all__ = ["Head"]
 
 TOWERS = ("text", "free", "text+free")
-PROJECTIONS = ("none", "linear", "tanh")
+PROJECTIONS = ("none", "linear", "tanh", "residual")
+_NEAR_ZERO = 0.02  # size of a residual layer at the start
 
 
 class Head(nn.Module):
@@ -25,8 +26,9 @@ class Head(nn.Module):
         tower: ``"text"``, ``"free"`` or ``"text+free"``: where label vectors come from.
         dim: size of the head's vectors; None keeps the encoder's.
         projection: ``"none"``, ``"linear"`` (Linear, Dropout) or ``"tanh"`` (Linear, Tanh,
-            Dropout): g2 and g1 of UniDEC (Kharbanda et al. 2024). Texts of labels take the
-            same way as queries.
+            Dropout): g2 and g1 of UniDEC (Kharbanda et al. 2024); ``"residual"``, h + Dropout(relu(W h))
+            with W near zero at the start, for features that are good already: the fine stage of
+            DeepXML (Dahiya et al., WSDM 2021). Texts of labels take the same way as queries.
         dropout: of the projection.
         row_dropout: of the free vectors.
         query_matrix: a matrix on the query side alone, started at identity: "related to"
@@ -64,7 +66,7 @@ class Head(nn.Module):
             if value not in valid:
                 raise SettingError(f"{name} is {value!r}", remedy=nearest(value, valid))
         self.dim = encoder_dim if dim is None else dim
-        if projection == "none" and self.dim != encoder_dim:
+        if projection in ("none", "residual") and self.dim != encoder_dim:
             raise SettingError(
                 f"a head of dim {self.dim} on an encoder of dim {encoder_dim} needs a projection",
                 remedy="set projection to linear or tanh, or drop dim",
@@ -117,5 +119,21 @@ class Head(nn.Module):
 def _projection(kind: str, encoder_dim: int, dim: int, dropout: float) -> nn.Module:
     if kind == "none":
         return nn.Identity()
+    if kind == "residual":
+        return _Residual(dim, dropout)
     tanh = [nn.Tanh()] if kind == "tanh" else []
     return nn.Sequential(nn.Linear(encoder_dim, dim), *tanh, nn.Dropout(dropout))
+
+
+class _Residual(nn.Module):
+    """h + dropout(relu(W h)), near h at the start."""
+
+    def __init__(self, dim: int, dropout: float) -> None:
+        super().__init__()
+        self.layer = nn.Linear(dim, dim, bias=False)
+        nn.init.normal_(self.layer.weight, std=_NEAR_ZERO * dim**-0.5)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        found: Tensor = encoded + self.drop(relu(self.layer(encoded)))
+        return found

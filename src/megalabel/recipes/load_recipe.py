@@ -112,6 +112,7 @@ def _keys(path: list[str]) -> list[str]:
         "temperature": schema.TemperatureSettings,
         "tables": schema.Optimiser,
         "published": schema.Published,
+        "stages": schema.Stage,
     }
     for depth, part in enumerate(path):
         if path[0] == "heads" and depth == 1:

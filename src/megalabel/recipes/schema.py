@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
 
 __all__ = [
     "AugmentSettings",
@@ -19,6 +19,7 @@ __all__ = [
     "Published",
     "Recipe",
     "Refresh",
+    "Stage",
     "TemperatureSettings",
     "Training",
 ]
@@ -103,7 +104,7 @@ class HeadSettings(_Strict):
 
     tower: Literal["text", "free", "text+free"] = "text"
     dim: PositiveInt | None = None
-    projection: Literal["none", "linear", "tanh"] = "none"
+    projection: Literal["none", "linear", "tanh", "residual"] = "none"
     dropout: Dropout = 0.0
     row_dropout: Dropout = 0.0
     query_matrix: bool = False
@@ -113,7 +114,7 @@ class HeadSettings(_Strict):
     start: Literal["random", "text", "points", "mix"] = "random"  # of the free vectors
     temperature: TemperatureSettings = TemperatureSettings()
     loss: LossSettings
-    weight: Annotated[float, Field(ge=0)] = 1.0
+    weight: Annotated[float, Field(ge=0)] = 1.0  # of its loss; 0: the head stays as it starts
 
 
 class Positives(_Strict):
@@ -127,7 +128,7 @@ class Positives(_Strict):
 class Negatives(_Strict):
     """Labels that enter the pool beside the positives of the batch."""
 
-    uniform: Annotated[int, Field(ge=0)] = 0  # per batch
+    uniform: Annotated[int, Field(ge=0)] = 0  # per batch; per query where each has its own candidates
     mined: Annotated[int, Field(ge=0)] = 0  # per query, drawn from
     top: PositiveInt = 30  # the best wrong labels of each query
 
@@ -144,7 +145,7 @@ class Batching(_Strict):
 
     batch_size: PositiveInt = 1024
     order: Literal["shuffled", "clustered"] = "shuffled"
-    labels: Literal["pool", "all"] = "pool"
+    labels: Literal["pool", "all", "candidates"] = "pool"  # candidates: each query has its own
     positives: Positives = Positives()
     negatives: Negatives = Negatives()
     cap: PositiveInt | None = None
@@ -165,6 +166,7 @@ class Training(_Strict):
 
     epochs: PositiveInt
     encoder: Optimiser
+    freeze: bool = False  # the encoder stays as it starts
     tables: Optimiser | None = None  # sparse rows: the bag's features and free vectors; None follows encoder
     heads: Optimiser | None = None  # projections, temperature, bias; None follows encoder
     schedule: Literal["linear", "cosine", "constant"] = "linear"
@@ -184,6 +186,14 @@ class Predict(_Strict):
     weights: dict[str, float] | Literal["equal", "validation"] = "equal"
 
 
+class Stage(_Strict):
+    """A training that comes before the recipe's own and leaves it its encoder; labels are clusters of labels."""
+
+    name: Annotated[str, Field(pattern="^[a-z]+$")]
+    clusters: PositiveInt  # at most, balanced, on the mean of their points
+    changes: dict[str, Any] = {}  # parts of the recipe that are other in this stage; heads are given whole
+
+
 class Published(_Strict):
     """A published figure, with its source."""
 
@@ -201,6 +211,7 @@ class Recipe(_Strict):
     differs: str = ""
     published: list[Published] = []
     seed: int = 0
+    stages: list[Stage] = []
     augment: AugmentSettings | None = None  # also a plain name: gandalf, none
     encoder: Encoder = Encoder()
     heads: dict[str, HeadSettings]
@@ -215,12 +226,43 @@ class Recipe(_Strict):
             return None
         return {"kind": value} if isinstance(value, str) else value
 
+    def stage(self, stage: Stage) -> Recipe:
+        """Return the recipe of a stage."""
+        document = self.model_dump(mode="json") | {"stages": [], "predict": {}}
+        return Recipe.model_validate(_merged(document, stage.changes))
+
+    @model_validator(mode="after")
+    def _stages_fit(self) -> Recipe:
+        if len({stage.name for stage in self.stages}) < len(self.stages):
+            raise ValueError("stages must have different names")
+        for stage in self.stages:
+            if "encoder" in stage.changes:
+                raise ValueError(f"stage {stage.name}: all stages have the recipe's encoder")
+            try:
+                self.stage(stage)
+            except ValidationError as error:
+                first = error.errors()[0]
+                key = ".".join(str(part) for part in first["loc"])
+                raise ValueError(f"stage {stage.name}: {key}: {first['msg'].lower()}") from None
+        return self
+
     @model_validator(mode="after")
     def _fits(self) -> Recipe:
         if not self.heads:
             raise ValueError("a recipe needs at least one head")
+        if not any(head.weight for head in self.heads.values()):
+            raise ValueError("a recipe needs a head whose weight is not 0")
         if isinstance(self.predict.weights, dict) and set(self.predict.weights) != set(self.heads):
             raise ValueError(f"predict.weights must name the heads {', '.join(self.heads)}")
         if self.batching.labels == "all" and (self.batching.negatives.mined or self.batching.negatives.uniform):
             raise ValueError("with all labels in the loss there is nothing to mine or draw")
         return self
+
+
+def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with the changes put in, key by key; heads, and what is no mapping, are replaced."""
+    found = dict(document)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(found.get(key), dict) and key != "heads"
+        found[key] = _merged(found[key], value) if both else value
+    return found

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from megalabel.batching import generator
+from megalabel.batching.candidates import CandidateBuilder
 from megalabel.batching.log_q import EntryChance
 from megalabel.batching.negatives import Mined, Negatives, Uniform
 from megalabel.batching.order import Clustered, Order, Shuffled
@@ -111,7 +112,7 @@ class Loop:
                 yield self._step(batch, builder)
         self.epoch, self.place = self.epoch + 1, 0
 
-    def _step(self, batch: Batch, builder: PoolBuilder) -> StepResult:
+    def _step(self, batch: Batch, builder: PoolBuilder | CandidateBuilder) -> StepResult:
         self.schedule.apply(min(self.step, self.schedule.total_steps - 1), self.optimisers.values())
         rows = batch.queries.numpy()
         pool = None if batch.pool is None else batch.pool.numpy()
@@ -154,8 +155,17 @@ class Loop:
             return Clustered(self.refreshed.clusters, settings.batch_size, self.recipe.seed)
         return Shuffled(np.arange(len(self.split)), settings.batch_size, self.recipe.seed)
 
-    def _builder(self) -> PoolBuilder:
+    def _builder(self) -> PoolBuilder | CandidateBuilder:
         settings = self.recipe.batching
+        if settings.labels == "candidates":
+            return CandidateBuilder(
+                self.split.targets,
+                filter=self.split.filter,
+                positives=self._picker(),
+                lists=self.refreshed.mined if len(self.refreshed.mined) else None,
+                mined=settings.negatives.mined,
+                uniform=settings.negatives.uniform,
+            )
         negatives: list[Negatives] = []
         if settings.negatives.mined and len(self.refreshed.mined):
             negatives.append(Mined(self.refreshed.mined, settings.negatives.mined))

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 from megalabel.heads import Head, Temperature
 from megalabel.losses import streamed
 from megalabel.training.build_loss import build_loss
 from megalabel.training.gradcache import GradientCache
+from megalabel.training.score_candidates import score_candidates
 
 if TYPE_CHECKING:
     from megalabel.recipes.schema import Recipe
@@ -51,6 +53,9 @@ class Network(nn.Module):
                 bias=settings.bias,
                 temperature=own if share is None else shared.setdefault(share, own),
             )
+        self.encoder.requires_grad_(not recipe.training.freeze)
+        for name, settings in recipe.heads.items():
+            self.heads[name].requires_grad_(settings.weight > 0)
         self._losses = {name: build_loss(settings.loss) for name, settings in recipe.heads.items()}
         self._weights = {name: settings.weight for name, settings in recipe.heads.items()}
 
@@ -68,7 +73,7 @@ class Network(nn.Module):
     def loss(
         self, batch: Batch, queries: Tokens, labels: Tokens | None, log_q: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """Return the loss of each head for a batch, unweighted; ready for ``backward``.
+        """Return the loss of each head that has a weight for a batch, unweighted; ready for ``backward``.
 
         Queries and label texts are encoded once, through the gradient cache, whatever the
         number of heads.
@@ -86,8 +91,14 @@ class Network(nn.Module):
             texts = self._encode(cache, labels, self.recipe.encoder.label_length)
         found = {}
         for name in self.heads:
+            if not self._weights[name]:
+                continue
             head = self.head(name)
             vectors, bias = head.labels(batch.pool, texts)
+            if batch.candidates is not None:
+                scores = _score_candidates(batch, head.query(encoded) / head.temperature(), vectors, bias)
+                found[name] = self._losses[name](scores, batch.targets, batch.mask)
+                continue
             found[name] = streamed(
                 self._losses[name],
                 head.query(encoded),
@@ -119,3 +130,13 @@ class Network(nn.Module):
         if len(distinct) == len(tokens):
             return vectors
         return vectors.index_select(0, torch.from_numpy(inverse).to(vectors.device))
+
+
+def _score_candidates(batch: Batch, queries: Tensor, vectors: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the scores [B, S] of each row's own candidates, given the vectors of all of them, the pool."""
+    assert batch.pool is not None and batch.candidates is not None
+    places = torch.searchsorted(
+        batch.pool, batch.candidates.clamp_min(batch.pool[0])
+    )  # padding takes any: it is masked
+    scores = score_candidates(queries, vectors, places)
+    return scores if bias is None else scores + embedding(places, bias.unsqueeze(1)).squeeze(2)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from megalabel.training.vectors import query_side
+from megalabel.training.vectors import label_side, query_side
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,21 +25,26 @@ def start_tables(network: Network, split: Split, queries: Tokens, labels: Tokens
 
     ``text``: the vector the label's text has as a query of this head. ``points``: the mean
     of the vectors of the label's training points, weighted by relevance. ``mix``: half of
-    each; a label without points has its text alone. A bias starts at the log of the
-    label's frequency, log((n_l + 1) / (N + 1)), n_l the sum of its relevance.
+    each; a label without points has its text alone. A bias starts where the label's mean score
+    over the training points is the log of its frequency, log((n_l + 1) / (N + 1)), n_l the sum
+    of its relevance: a pool of thousands of negatives then begins with a loss of a few units,
+    and the history of an adaptive optimiser is not spoilt by its first steps.
     """
     network.eval()
     texts = points = None
     for name, settings in network.recipe.heads.items():
         head = network.head(name)
+        if settings.tower == "free" and settings.start != "random" and head.table is not None:
+            texts = query_side(network, labels) if texts is None else texts
+            points = query_side(network, queries) if points is None else points
+            scale = 1.0 if head.bias is None else head.temperature()  # which query_side has divided by
+            head.table.copy_(_start(settings.start, texts[name], points[name], split) * scale)
         if head.bias is not None:
+            points = query_side(network, queries) if points is None else points
+            head.bias.zero_()
+            scores = label_side(network, labels)[name].vectors @ points[name].mean(dim=0)
             counts = np.bincount(split.targets.indices, split.targets.data, minlength=split.targets.shape[1])
-            head.bias.copy_(torch.from_numpy(np.log((counts + 1) / (len(split) + 1))).to(head.bias))
-        if settings.tower != "free" or settings.start == "random" or head.table is None:
-            continue
-        texts = query_side(network, labels) if texts is None else texts
-        points = query_side(network, queries) if points is None else points
-        head.table.copy_(_start(settings.start, texts[name], points[name], split))
+            head.bias.copy_(torch.from_numpy(np.log((counts + 1) / (len(split) + 1))).to(head.bias) - scores)
 
 
 def _start(how: str, texts: Tensor, points: Tensor, split: Split) -> Tensor:

@@ -29,7 +29,9 @@ def test_value_and_gradients_are_those_of_the_plain_form(n, dim, bins):
     found, expected = window_maxima(channels, gate, kernels, bins), plain(channels, gate, kernels, bins)
     torch.testing.assert_close(found, expected)
     sent = torch.randn(found.shape, generator=generator, dtype=torch.float64)
-    for ours, theirs in zip(torch.autograd.grad(found, inputs, sent), torch.autograd.grad(expected, inputs, sent), strict=True):
+    for ours, theirs in zip(
+        torch.autograd.grad(found, inputs, sent), torch.autograd.grad(expected, inputs, sent), strict=True
+    ):
         torch.testing.assert_close(ours, theirs)
 
 

@@ -52,3 +52,12 @@ def test_temperature_is_learnt_only_if_asked_and_never_vanishes():
     with torch.no_grad():
         learnt.log_value.fill_(-100.0)
     assert learnt().item() == pytest.approx(0.01)
+
+
+def test_residual_projection_starts_near_its_input():
+    head = Head(labels=3, encoder_dim=16, tower="free", projection="residual", normalise=False).eval()
+    encoded = torch.randn(5, 16)
+    torch.testing.assert_close(head.query(encoded), encoded, atol=0.2, rtol=0)
+    assert not torch.equal(head.query(encoded), encoded)
+    with pytest.raises(SettingError, match="needs a projection"):
+        Head(labels=3, encoder_dim=16, dim=8, projection="residual")

@@ -1,0 +1,121 @@
+"""Candidates: from the rows of a batch to labels of each row's own, with their targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from megalabel.batching._cells import Cells, gather
+from megalabel.batching.negatives import pairs_matrix
+from megalabel.batching.pool import PoolBuilder
+from megalabel.batching.positives import All, Picker
+from megalabel.errors import SettingError
+from megalabel.types import Batch, Targets
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from scipy.sparse import csr_matrix
+
+__all__ = ["CandidateBuilder"]
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateBuilder:
+    """Score each row of a batch against a list of its own: its positives, its shortlist, some at random.
+
+    Astec (Dahiya et al., WSDM 2021, "DeepXML", section 3) trains the classifiers of millions of
+    labels on such lists. A drawn label that is a positive of the row or filtered is left out, so
+    that no positive is ever a negative; no label stands twice in a row. Rows without a positive
+    are dropped.
+
+    Args:
+        targets: [N, L] relevance of the training rows, values in (0, 1].
+        filter: [n, 2] pairs (row, label) that are neither right nor wrong, or None.
+        positives: which positives of a row are candidates.
+        lists: [N, top] label ids per training row from :func:`~megalabel.batching.negatives.mine`, padded
+            with -1.
+        mined: how many of its list a row gets, drawn anew in every step.
+        uniform: how many labels at random a row gets.
+
+    >>> from scipy.sparse import csr_matrix
+    >>> builder = CandidateBuilder(csr_matrix(np.eye(2, 9)), lists=np.array([[4, 7], [5, -1]], dtype=np.int32), mined=2)
+    >>> batch = builder.build(np.array([1, 0]), rng=np.random.default_rng(0))
+    >>> batch.candidates.tolist(), batch.targets.dense().tolist()
+    ([[1, -1, 5], [0, 4, 7]], [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    """
+
+    targets: csr_matrix
+    filter: NDArray[np.int64] | None = None
+    positives: Picker = field(default_factory=All)
+    lists: NDArray[np.int32] | None = None
+    mined: int = 0
+    uniform: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mined < 0 or self.uniform < 0:
+            raise SettingError("the number of labels drawn for a row must not be negative")
+
+    def build(self, rows: NDArray[np.int64], *, rng: np.random.Generator) -> Batch:
+        """Return the batch of distinct ``rows`` [B]; its pool is every candidate once, ascending."""
+        truth = self._truth
+        rows = np.asarray(rows, dtype=np.int64)
+        rows = rows[truth.indptr[rows + 1] > truth.indptr[rows]]
+        cells = gather(truth, rows)
+        chosen = np.zeros(len(cells.rows), dtype=bool)
+        chosen[self.positives.choose(cells, rng)] = True
+        picked = cells.keep(chosen)
+        slots = np.arange(len(picked.rows)) - picked.starts[picked.rows]
+        width = int(slots.max(initial=-1)) + 1
+        drawn = self._drawn(rows, cells, rng)
+        candidates = np.full((len(rows), width + drawn.shape[1]), -1, dtype=np.int64)
+        candidates[picked.rows, slots] = picked.labels
+        candidates[:, width:] = drawn
+        targets = Targets(
+            torch.from_numpy(picked.rows), torch.from_numpy(slots), torch.from_numpy(picked.values), candidates.shape
+        )
+        there = candidates >= 0
+        return Batch(
+            torch.from_numpy(rows),
+            targets,
+            pool=torch.from_numpy(np.unique(candidates[there])),
+            candidates=torch.from_numpy(candidates),
+            mask=torch.from_numpy(there),
+        )
+
+    def statistics(self, batch: Batch) -> dict[str, float]:
+        """Return candidates per query, positives among them, and the mean share of a query's positives there."""
+        found = np.bincount(batch.targets.rows.numpy(), minlength=len(batch.queries))
+        counts = np.diff(self._truth.indptr)[batch.queries.numpy()]
+        sizes = [] if batch.mask is None else batch.mask.numpy().sum(axis=1)
+        return {
+            "pool_size": float(np.mean(sizes)) if len(sizes) else 0.0,
+            "positives_per_query": float(found.mean()) if len(found) else 0.0,
+            "positives_covered": float((found / counts).mean()) if len(found) else 0.0,
+        }
+
+    def _drawn(self, rows: NDArray[np.int64], cells: Cells, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return labels [B, s] in ascending order, -1 in place of what must not be a negative."""
+        labels = self.targets.shape[1]
+        parts = [rng.integers(labels, size=(len(rows), self.uniform))]
+        if self.lists is not None and self.mined:
+            lists = self.lists[rows].astype(np.int64)
+            parts.append(rng.permuted(lists, axis=1)[:, : self.mined] if self.mined < lists.shape[1] else lists)
+        drawn = np.sort(np.concatenate(parts, axis=1), axis=1)
+        drawn[:, 1:][drawn[:, 1:] == drawn[:, :-1]] = -1
+        ignored = gather(self._filtered, rows)
+        known = np.concatenate([part.rows * labels + part.labels for part in (cells, ignored)])
+        places = np.arange(len(rows))[:, None] * labels + drawn
+        drawn[np.isin(places, known) & (drawn >= 0)] = -1
+        return drawn
+
+    @cached_property
+    def _truth(self) -> csr_matrix:
+        return PoolBuilder(self.targets, filter=self.filter).truth
+
+    @cached_property
+    def _filtered(self) -> csr_matrix:
+        return pairs_matrix(self.filter, self.targets.shape)
