@@ -139,9 +139,8 @@ def _worker(request: dict[str, Any], out: Path) -> None:
         model = ml.train(
             request["recipe"], data, Path(folder) / "run", changes=request["changes"], seed=request["seed"]
         )
-        seconds = time.perf_counter() - start
+        seconds, used = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
         log = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     heads = ["all", *(model.weights if len(model.weights) > 1 else ())]
     reports = {head: model.evaluate(data, heads=head) for head in heads}
     steps = [line for line in log if "loss" in line]
@@ -153,7 +152,8 @@ def _worker(request: dict[str, Any], out: Path) -> None:
         "bins": reports["all"].to_dict()["bins"],
         "weights": model.weights,
         "seconds": seconds,
-        "peak_mib": peak,
+        "cpu_seconds": used.ru_utime + used.ru_stime,  # steadier than the clock on a busy machine
+        "peak_mib": used.ru_maxrss / 1024,
         "parameters": sum(value.numel() for value in model.network.parameters()),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "load_average": os.getloadavg()[0],

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _gandalf import draw, study_text
+
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -83,7 +85,13 @@ def unidec() -> str:
                 cost = [f"{row['seconds']:.0f}", f"{row['peak_mib']:,.0f}"] if head == "all" else ["", ""]
                 rows.append([named, *(f"{metrics[name]:.2f}" for name in names), *cost])
         parts.append(f"**{data}**\n\n{table(['', *names, 'seconds', 'MiB'], rows)}")
-    return "\n".join(parts) + f"\nSeed 0, one thread, a busy machine; {where(found)}.\n"
+    return "\n".join(parts) + f"\nSeed 0, one thread, several runs at once; {where(found)}.\n"
+
+
+def gandalf() -> str:
+    """Return the tables of the Gandalf study and name its pictures."""
+    found = result("gandalf")
+    return study_text(found, result("published"), table, where(found))
 
 
 def memorisation() -> str:
@@ -174,6 +182,7 @@ def losses() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "demo": demo,
+    "gandalf": gandalf,
     "metrics": metrics,
     "evaluate": evaluate,
     "losses": losses,
@@ -190,6 +199,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing, fail if something is out of date")
     check = parser.parse_args().check
+    if not check:
+        draw(result("gandalf"))
     stale = []
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         old = path.read_text(encoding="utf-8")

@@ -15,11 +15,11 @@ import orjson
 import torch
 
 from megalabel._version import __version__
-from megalabel.data.dataset import Labels
+from megalabel.data.dataset import Labels, Split
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.files import json_rows, writing, writing_folder
 from megalabel.index import ExactIndex
-from megalabel.metrics.measure import measure
+from megalabel.metrics.evaluate import evaluate
 from megalabel.training.vectors import LabelSide, fold_labels, fold_queries, label_side, query_side
 from megalabel.types import TopK
 
@@ -48,6 +48,20 @@ class Prediction:
     score: float
 
 
+@dataclass(frozen=True)
+class Seen:
+    """How often each label was seen in train + val, and what makes propensities of that."""
+
+    counts: NDArray[np.int64]  # [L]
+    points: int
+    propensity: tuple[float, float]  # A, B
+
+    @classmethod
+    def of(cls, data: Dataset) -> Seen:
+        """Take over what a data set knows."""
+        return cls(data.counts, data.points, data.propensity)
+
+
 class Model:
     """Encoder, heads and labels, ready to use.
 
@@ -55,18 +69,22 @@ class Model:
         network: the trained network.
         labels: texts and uids of the labels, in the order of training.
         weights: how much each head counts when scores are added.
+        seen: label frequencies of the training data.
 
     >>> from megalabel import load, train
     >>> data = load("synthetic:points=400,labels=30")
     >>> model = train("unidec-cpu", data, changes=["training.epochs=1", "batching.batch_size=64"])
     >>> len(model.predict(["some text"], k=3)[0])
     3
+    >>> model.evaluate(data).metrics == model.evaluate(data.test).metrics
+    True
     """
 
-    def __init__(self, network: Network, labels: Labels, weights: Mapping[str, float]) -> None:
+    def __init__(self, network: Network, labels: Labels, weights: Mapping[str, float], seen: Seen) -> None:
         self.network = network
         self.labels = labels
         self.weights = dict(weights)
+        self.seen = seen
         self._side: dict[str, LabelSide] | None = None
 
     def predict(self, texts: Sequence[str], k: int = 5, *, heads: str = "all") -> list[list[Prediction]]:
@@ -99,8 +117,28 @@ class Model:
         ).numpy()
         return found
 
-    def evaluate(self, data: Dataset, split: str = "test", *, heads: str = "all") -> Report:
-        """Measure the model on a split of a data set that has the same labels."""
+    def evaluate(self, data: Dataset | Split, split: str = "test", *, heads: str = "all") -> Report:
+        """Measure the model on a data set that has the same labels, or on one split such as ``data.test``.
+
+        A split alone is measured with the label frequencies of the training data, a data set
+        with its own.
+        """
+        if isinstance(data, Split):
+            if data.targets.shape[1] != len(self.labels):
+                raise DataError(
+                    f"this split is over {data.targets.shape[1]:,} labels, the model knows {len(self.labels):,}",
+                    remedy="evaluate on the data the model was trained for",
+                )
+            part, seen = data, self.seen
+        else:
+            self._check_labels(data)
+            part, seen = data.split(split), Seen.of(data)
+        found = self.search(part.texts, 100, heads=heads, exclude=part.excluded())
+        A, B = seen.propensity
+        return evaluate(found.ids, part.targets, counts=seen.counts, points=seen.points, A=A, B=B, filter=part.filter)
+
+    def _check_labels(self, data: Dataset) -> None:
+        """Raise a DataError for a data set whose labels are not those of the model."""
         if list(data.labels.uids) != list(self.labels.uids):
             raise DataError(
                 f"{data.name} has {len(data.labels):,} labels, the model was trained on {len(self.labels):,} others",
@@ -112,9 +150,6 @@ class Model:
                 f"only {same:,} of {len(self.labels):,} labels of {data.name} have the text the model knows them by",
                 remedy="evaluate on the data the model was trained for",
             )
-        part = data.split(split)
-        found = self.search(part.texts, 100, heads=heads, exclude=part.excluded())
-        return measure(data, found.ids, split)
 
     def chosen(self, heads: str) -> dict[str, float]:
         """Return the weights of the heads asked for: ``all``, or one of them by name."""
@@ -151,12 +186,16 @@ class Model:
             with writing(place / "heads.safetensors") as out:
                 out.write(pack({name: value.detach().contiguous() for name, value in self._head_tensors().items()}))
             with writing(place / "labels.jsonl.gz") as out:
-                for uid, text in zip(self.labels.uids, self.labels.texts, strict=True):
-                    out.write(orjson.dumps({"uid": uid, "text": text}, option=orjson.OPT_APPEND_NEWLINE))
+                rows = zip(self.labels.uids, self.labels.texts, self.seen.counts.tolist(), strict=True)
+                for uid, text, points in rows:
+                    row = {"uid": uid, "text": text, "points": points}
+                    out.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
             card = {
                 "format": FORMAT,
                 "megalabel": __version__,
                 "labels": len(self.labels),
+                "points": self.seen.points,
+                "propensity": self.seen.propensity,
                 "weights": self.weights,
                 "sha256": {path.relative_to(place).as_posix(): _sha256(path) for path in _files(place)},
             }
@@ -181,9 +220,9 @@ class Model:
             )
         card = _read_card(place / "model.json")
         _check_files(place, card["sha256"])
-        labels = _read_labels(place / "labels.jsonl.gz")
+        labels, counts = _read_labels(place / "labels.jsonl.gz")
         network = Network(load_recipe(place / "recipe.yaml"), load_encoder(place / "encoder"), len(labels))
-        model = cls(network, labels, card["weights"])
+        model = cls(network, labels, card["weights"], Seen(counts, card["points"], tuple(card["propensity"])))
         try:
             tensors = load_file(place / "heads.safetensors")
         except (OSError, SafetensorError) as error:
@@ -243,9 +282,11 @@ def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
             raise DataError("this file is not as it was saved", path=folder / name, remedy="copy the model again")
 
 
-def _read_labels(path: Path) -> Labels:
+def _read_labels(path: Path) -> tuple[Labels, NDArray[np.int64]]:
+    """Return the labels and how many training points each has."""
     rows = [row for _, row in json_rows(path)]
     try:
-        return Labels([str(row["text"]) for row in rows], [str(row["uid"]) for row in rows])
+        labels = Labels([str(row["text"]) for row in rows], [str(row["uid"]) for row in rows])
+        return labels, np.array([row["points"] for row in rows], dtype=np.int64)
     except KeyError as error:
         raise DataError(f"a label without {error}", path=path) from error

@@ -19,7 +19,7 @@ from megalabel.data.tokens import store_tokens
 from megalabel.encoders import load_encoder
 from megalabel.errors import DataError, WriteError
 from megalabel.files import make_folder, writing
-from megalabel.model import Model
+from megalabel.model import Model, Seen
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe
 from megalabel.recipes.schema import Recipe
 from megalabel.training.augment_train import augment_train
@@ -98,7 +98,7 @@ def _run(recipe: Recipe, data: Dataset, folder: Path, resume: bool, say: Callabl
             start, _ = _stages(recipe, whole, run, "refit", lengths, say)
             phase, _ = _phase(recipe, whole, run, "refit", epochs, start)
     phase.network.eval()
-    return Model(phase.network, data.labels, weights)
+    return Model(phase.network, data.labels, weights, Seen.of(data))
 
 
 def _augmented(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dataset:

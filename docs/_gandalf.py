@@ -1,0 +1,162 @@
+"""Tables and pictures of the Gandalf study, from results/gandalf.json and results/published.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+IMAGES = Path(__file__).resolve().parent / "img"
+NAMES = ["P@1", "P@5", "PSP@1", "PSP@5"]
+BLUE, RED, GREY = "#2f6fb7", "#c8443c", "#9a9a96"
+
+Rows = dict[str, dict[str, Any]]
+Table = Callable[[list[str], list[list[str]]], str]
+
+
+def study_text(found: dict[str, Any], published: dict[str, Any], table: Table, where: str) -> str:
+    """Return all tables, one section for each data set."""
+    paper = published["gandalf"]["metrics"]
+    parts = []
+    for data in dict.fromkeys(row["data"] for row in found["rows"]):
+        rows = {row["name"]: row for row in found["rows"] if row["data"] == data}
+        parts.append(f"### {data}\n")
+        head = ["training data", *NAMES, "ms a step", "MiB", *(f"paper {name}" for name in NAMES)]
+        lines = [
+            [name, *_figures(row["metrics"]["all"], NAMES), _cost(row), f"{row['peak_mib']:,.0f}",
+             *_figures(paper.get(name, {}), NAMES)]
+            for name, row in rows.items()
+            if "% of labels" not in name
+        ]  # fmt: skip
+        parts.append(table(head, lines))
+        parts += _coverage(rows, paper, table) + _samples(rows, table) + _pictures(data, rows)
+    return "\n".join([*parts, f"Test rows, seed 0; {where}. The paper's columns: {published['gandalf']['source']}.\n"])
+
+
+def _cost(row: dict[str, Any]) -> str:
+    """Return the processor time of a run divided by its steps, evaluation and mining included."""
+    return f"{1000 * row['cpu_seconds'] / row['steps']:.0f}" if "cpu_seconds" in row else ""
+
+
+def _figures(metrics: dict[str, float], names: list[str]) -> list[str]:
+    return [f"{metrics[name]:.2f}" if name in metrics else "" for name in names]
+
+
+def _pair(rows: Rows) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return D and Z u D of InceptionXML, if both are there."""
+    names = ("InceptionXML: D", "InceptionXML: Z u D")
+    return (rows[names[0]], rows[names[1]]) if all(name in rows for name in names) else None
+
+
+def _coverage(rows: Rows, paper: dict[str, Any], table: Table) -> list[str]:
+    pair = _pair(rows)
+    if pair is None:
+        return []
+    names = [f"coverage@{k}" for k in (1, 3, 5)]
+    lines = [
+        [row["name"], *_figures(row["metrics"]["all"], names), *_figures(paper[row["name"]], names)] for row in pair
+    ]
+    return ["Labels that are found at all:\n", table(["", *names, *(f"paper {name}" for name in names)], lines)]
+
+
+def _samples(rows: Rows, table: Table) -> list[str]:
+    pair = _pair(rows)
+    if pair is None:
+        return []
+    before, after = (row["samples"] for row in pair)
+    lines = [[old["text"], _best(old), _best(new)] for old, new in zip(before, after, strict=True)]
+    return ["Five test texts before and after, right labels in bold:\n", table(["text", "D", "Z u D"], lines)]
+
+
+def _best(sample: dict[str, Any]) -> str:
+    return "<br>".join(
+        f"**{label['text']}**" if label["relevant"] else label["text"] for label in sample["labels"][:3]
+    ).replace("|", "\\|")
+
+
+def _pictures(data: str, rows: Rows) -> list[str]:
+    """Name the pictures that :func:`draw` makes of these rows."""
+    named = [("bins", "P@5 by label frequency"), ("steps", "validation metrics by training step")]
+    named.append(("labels", "metrics by share of labels used"))
+    found = [(kind, about) for kind, about in named if (IMAGES / f"gandalf-{kind}-{data}.svg").is_file()]
+    return [f"![{about}, {data}](img/gandalf-{kind}-{data}.svg)\n" for kind, about in found]
+
+
+def draw(found: dict[str, Any]) -> list[Path]:
+    """Draw the pictures of every data set that has the rows for them."""
+    written = []
+    for data in dict.fromkeys(row["data"] for row in found["rows"]):
+        rows = {row["name"]: row for row in found["rows"] if row["data"] == data}
+        pair = _pair(rows)
+        if pair is None:
+            continue
+        written += [_bins(data, pair), _steps(data, pair)]
+        shares = {name: row for name, row in rows.items() if "% of labels" in name}
+        if shares:
+            written.append(_labels(data, pair, shares))
+    return written
+
+
+def _figure(columns: int) -> tuple[Any, list[Any]]:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "megalabel"  # the same bytes every time
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, columns, figsize=(4.2 * columns, 3.2), squeeze=False, layout="constrained")
+    for axis in axes[0]:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, list(axes[0])
+
+
+def _save(figure: Any, kind: str, data: str) -> Path:
+    import matplotlib.pyplot as plt
+
+    path = IMAGES / f"gandalf-{kind}-{data}.svg"
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    return path
+
+
+def _bins(data: str, pair: tuple[dict[str, Any], dict[str, Any]]) -> Path:
+    figure, (axis,) = _figure(1)
+    for place, (row, colour, name) in enumerate(zip(pair, (GREY, BLUE), ("D", "Z u D"), strict=True)):
+        bins = row["bins"]
+        axis.bar([i + 0.4 * place - 0.2 for i in range(len(bins))], [part["P@5"] for part in bins], 0.4,
+                 color=colour, label=name)  # fmt: skip
+    axis.set_xticks(range(len(pair[0]["bins"])), [f"{part['least']}-{part['largest']}" for part in pair[0]["bins"]])
+    axis.set_xlabel("training points of a label")
+    axis.set_ylabel("part of P@5, %")
+    axis.legend(frameon=False)
+    return _save(figure, "bins", data)
+
+
+def _steps(data: str, pair: tuple[dict[str, Any], dict[str, Any]]) -> Path:
+    figure, axes = _figure(2)
+    for axis, metric in zip(axes, ("P@1", "PSP@5"), strict=True):
+        for row, colour, name in zip(pair, (GREY, BLUE), ("D", "Z u D"), strict=True):
+            points = row["curve"]
+            axis.plot([p["step"] for p in points], [p[metric] for p in points], "o-", color=colour, label=name)
+        axis.set_xlabel("step")
+        axis.set_ylabel(f"{metric} on validation, %")
+        axis.legend(frameon=False)
+    return _save(figure, "steps", data)
+
+
+def _labels(data: str, pair: tuple[dict[str, Any], dict[str, Any]], shares: Rows) -> Path:
+    figure, axes = _figure(2)
+    for axis, metric in zip(axes, ("P@1", "PSP@5"), strict=True):
+        ends = [(0.0, pair[0]["metrics"]["all"][metric]), (100.0, pair[1]["metrics"]["all"][metric])]
+        for sample, colour in (("uniform", GREY), ("tail", RED)):
+            own = [
+                (float(name.split("%")[0].rsplit(" ", 1)[1]), row["metrics"]["all"][metric])
+                for name, row in shares.items()
+                if name.endswith(sample)
+            ]
+            points = sorted([ends[0], *own, ends[1]])
+            axis.plot(*zip(*points, strict=True), "o-", color=colour, label=f"{sample} first")
+        axis.set_xlabel("labels used, %")
+        axis.set_ylabel(f"{metric}, %")
+        axis.legend(frameon=False)
+    return _save(figure, "labels", data)
