@@ -36,7 +36,7 @@ def cluster_labels(data: Dataset, vectors: NDArray[np.float32], clusters: int, *
     ...     train=[("a", [0, 2]), ("b", [1]), ("c", [3])], test=[("d", [2])], labels=["w", "x", "y", "z"])
     >>> vectors = np.array([[1, 0.1], [-1, 0], [-1, 0.1]], dtype=np.float32)
     >>> fewer = cluster_labels(data, vectors, 2, seed=0)
-    >>> fewer.train.targets.toarray().sum(axis=0).tolist(), len(fewer.labels)
+    >>> sorted(fewer.train.targets.toarray().sum(axis=0).tolist()), len(fewer.labels)
     ([1.0, 2.0], 2)
     """
     count = min(clusters, len(data.labels))

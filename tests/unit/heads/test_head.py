@@ -61,3 +61,14 @@ def test_residual_projection_starts_near_its_input():
     assert not torch.equal(head.query(encoded), encoded)
     with pytest.raises(SettingError, match="needs a projection"):
         Head(labels=3, encoder_dim=16, dim=8, projection="residual")
+
+
+def test_a_query_matrix_starts_at_identity_and_moves_queries_alone():
+    torch.manual_seed(0)
+    plain, matrix = (Head(labels=3, encoder_dim=6, query_matrix=wanted) for wanted in (False, True))
+    encoded = torch.randn(4, 6)
+    torch.testing.assert_close(matrix.query(encoded), plain.query(encoded))
+    with torch.no_grad():
+        matrix.query_matrix.copy_(torch.randn(6, 6))
+    assert not torch.allclose(matrix.query(encoded), plain.query(encoded))
+    torch.testing.assert_close(matrix.labels(None, encoded)[0], plain.labels(None, encoded)[0])
