@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from megalabel.index import ExactIndex
 from megalabel.metrics.measure import measure
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["choose_weights", "rank"]
 
 STEPS = 10  # the share of the first head is tried in tenths
+CANDIDATES = 50  # of each head, and of all together
+ROWS = 256  # whose candidates are scored at once
 
 
 def rank(
@@ -42,17 +45,51 @@ def choose_weights(
     """Return the weights with the best ``select`` metric on validation rows, by a plain grid.
 
     The first head is balanced against each other head in turn, in steps of a tenth; equal
-    weights win a tie.
+    weights win a tie. All weights rank the same candidates, the best of every head alone and of
+    all together, so that each label is searched for once and not for every weight.
     """
     names = list(queries)
     best = {name: 1.0 / len(names) for name in names}
-    best_value = rank(data, "val", queries, labels, best).metrics[select]
+    candidates = _candidates(data, queries, labels, best)
+    scores = {name: _scores(queries[name], labels[name], candidates) for name in names}
+
+    def value(weights: Mapping[str, float]) -> float:
+        mixed = torch.stack([weights[name] * scores[name] for name in names]).sum(dim=0)
+        mixed[candidates < 0] = -torch.inf
+        order = mixed.sort(dim=1, descending=True, stable=True).indices  # ties go to the label of lower number
+        return measure(data, candidates.gather(1, order).numpy(), "val").metrics[select]
+
+    best_value = value(best)
     for other in names[1:]:
         total = best[names[0]] + best[other]
         for share in np.linspace(0, 1, STEPS + 1):
             tried = {**best, names[0]: float(total * share), other: float(total * (1 - share))}
-            used = {name: weight for name, weight in tried.items() if weight > 0}
-            value = rank(data, "val", queries, labels, used).metrics[select]
-            if value > best_value:
-                best, best_value = tried, value
+            found = value(tried)
+            if found > best_value:
+                best, best_value = tried, found
     return best
+
+
+def _candidates(
+    data: Dataset, queries: Mapping[str, Tensor], labels: Mapping[str, LabelSide], equal: Mapping[str, float]
+) -> Tensor:
+    """Return labels [Q, C], each once in its row and ascending but for -1 in the place of repeats."""
+    exclude = data.split("val").excluded()
+    found = []
+    for weights in (*({name: 1.0} for name in queries), equal):
+        vectors, bias = fold_labels(labels, weights)
+        top = min(CANDIDATES, len(vectors))
+        found.append(ExactIndex(vectors).search(fold_queries(queries, weights, bias=bias), top, exclude=exclude).ids)
+    ids = np.sort(np.concatenate(found, axis=1), axis=1)
+    ids[:, 1:][ids[:, 1:] == ids[:, :-1]] = -1
+    return torch.from_numpy(ids.astype(np.int64))
+
+
+def _scores(queries: Tensor, side: LabelSide, candidates: Tensor) -> Tensor:
+    """Return the scores [Q, C] of one head for the candidates of each row."""
+    parts = []
+    chunks = (torch.split(part, ROWS) for part in (queries, candidates.clamp_min(0)))
+    for rows, ids in zip(*chunks, strict=True):
+        found = torch.bmm(side.vectors[ids], rows.unsqueeze(2)).squeeze(2)
+        parts.append(found if side.bias is None else found + side.bias[ids])
+    return torch.cat(parts)

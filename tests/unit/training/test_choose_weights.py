@@ -1,0 +1,43 @@
+"""The grid over head weights: candidates must not change what a full search would choose."""
+
+import numpy as np
+import pytest
+import torch
+
+import megalabel as ml
+from megalabel.data.hold_out import hold_out
+from megalabel.training import choose_weights as module
+from megalabel.training.choose_weights import choose_weights, rank
+from megalabel.training.vectors import LabelSide
+
+
+@pytest.fixture(scope="module")
+def data():
+    return hold_out(ml.load("synthetic:points=600,labels=150,seed=3"), share=0.2, seed=0)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_candidates_give_what_full_searches_give(data, bias):
+    torch.manual_seed(0)
+    rows, truth = len(data.val), torch.from_numpy(data.val.targets.toarray()).float()
+    labels = torch.eye(len(data.labels))
+    queries = {"good": truth + 0.4 * torch.randn(truth.shape), "poor": truth + 1.5 * torch.randn(truth.shape)}
+    sides = {
+        name: LabelSide(labels, torch.randn(len(labels)) * 0.1 if bias else None) for name in queries
+    }  # fmt: skip
+    found = choose_weights(data, queries, sides, "nDCG@5")
+    shares = np.linspace(0, 1, module.STEPS + 1)
+    values = [
+        rank(data, "val", queries, sides, {"good": float(share), "poor": float(1 - share)}).metrics["nDCG@5"]
+        for share in shares
+    ]
+    assert rows == len(queries["good"])
+    assert sum(found.values()) == pytest.approx(1.0)
+    assert rank(data, "val", queries, sides, found).metrics["nDCG@5"] == pytest.approx(max(values))
+    assert found["good"] > 0.5
+
+
+def test_equal_weights_win_a_tie(data):
+    same = torch.from_numpy(data.val.targets.toarray()).float()
+    side = LabelSide(torch.eye(len(data.labels)), None)
+    assert choose_weights(data, {"a": same, "b": same}, {"a": side, "b": side}, "P@1") == {"a": 0.5, "b": 0.5}
