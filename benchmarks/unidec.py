@@ -13,6 +13,7 @@ from _study import Row, arguments, run_study
 
 NO_NEGATIVES = "batching.negatives.mined=0"
 NO_CLUSTERS = "batching.order=shuffled"
+SHORT = ("training.epochs=3", "training.evaluate_every=3", "batching.refresh={start: 1, every: 2}")  # large sets
 
 ROWS = [
     Row("UniDEC", "unidec-cpu"),
@@ -23,6 +24,9 @@ ROWS = [
     Row("DePSL", "depsl-cpu"),
     Row("DEXML with hard negatives", "dexml-hnm-cpu"),
     Row("DEXML over all labels", "dexml-cpu"),
+    Row("three epochs", "unidec-cpu", SHORT),
+    Row("three epochs, no hard negatives", "unidec-cpu", (*SHORT, NO_NEGATIVES)),
+    Row("three epochs, no clusters", "unidec-cpu", (*SHORT, NO_CLUSTERS)),
 ]
 
 if __name__ == "__main__":
