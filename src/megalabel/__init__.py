@@ -42,7 +42,7 @@ _HOME = {
     "to_frames": "megalabel.data.formats.objects",
     "train": "megalabel.trainer",
 }
-_PACKAGES = ("augment", "data", "encoders", "errors", "graphs", "index", "losses", "metrics", "types")
+_PACKAGES = ("augment", "data", "encoders", "errors", "graphs", "index", "losses", "metrics", "report", "types")
 
 __all__ = [  # noqa: RUF022 - __version__ reads better first
     "__version__",

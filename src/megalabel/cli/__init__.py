@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from megalabel.cli.compare import compare
 from megalabel.cli.data import app as data_app
 from megalabel.cli.demo import demo
 from megalabel.cli.evaluate import evaluate
@@ -48,5 +49,6 @@ app.command()(recipes)
 app.command()(show)
 app.command()(train)
 app.command()(evaluate)
+app.command()(compare)
 app.command()(predict)
 app.command()(graph)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from megalabel.cli._options import print_json, say
+from megalabel.cli._report_run import report_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,6 +63,7 @@ def demo(
         reports[recipe] = measure(dataset, found.ids)
         document = _document(dataset, model, found, reports, recipe, k)
         _keep(folder, dataset, found, document)
+    report_run(out, model, dataset)
     if as_json:
         print_json(document)
     else:

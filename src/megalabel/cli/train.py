@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from megalabel.cli._options import DataOption, FormatOption, say
+from megalabel.cli._report_run import report_run
 
 __all__ = ["train"]
 
@@ -22,6 +23,9 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="In place of the recipe's seed.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in RUN stopped.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Measure on the test rows and write RUN/report.html.")
+    ] = True,
     data_format: FormatOption = None,
 ) -> None:
     """Train a model and keep the whole run in a folder.
@@ -37,12 +41,15 @@ def train(
 
     dataset = load(data, format=data_format, say=say)
     try:
-        run(recipe, dataset, out, changes=changes or [], seed=seed, resume=resume, say=say)
+        model = run(recipe, dataset, out, changes=changes or [], seed=seed, resume=resume, say=say)
     except Stopped:
         again = ["megalabel", "train", recipe, "--data", data, "--out", str(out)]
         again += [part for change in changes or [] for part in ("--set", change)]
         again += [] if seed is None else ["--seed", str(seed)]
         again += [] if data_format is None else ["--from", data_format]
+        again += [] if report else ["--no-report"]
         say(f"stopped, and saved; go on with: {shlex.join([*again, '--resume'])}")
         raise
+    if report:
+        report_run(out, model, dataset)
     say(f"{out}: done; try: megalabel predict {shlex.quote(str(out))} --text '...'")

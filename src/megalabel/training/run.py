@@ -14,6 +14,7 @@ import torch
 
 from megalabel.data.tokens import store_tokens
 from megalabel.errors import DataError, SettingError, nearest
+from megalabel.training._show import resident_bytes
 from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
 from megalabel.training.choose_weights import choose_weights, rank
 from megalabel.training.loop import Loop
@@ -59,6 +60,18 @@ class Texts:
         return cls(train, labels, val)
 
 
+class Clock:
+    """Seconds spent so far, with those of an earlier process before them."""
+
+    def __init__(self, before: float = 0.0) -> None:
+        self._start = time.monotonic() - before
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds until now."""
+        return time.monotonic() - self._start
+
+
 @dataclass
 class Phase:
     """One pass of training, from the first epoch to the last or to where patience ends.
@@ -86,6 +99,7 @@ class Phase:
         texts = self.texts
         loop = Loop(self.recipe, self.network, self.data.train, texts.train, texts.labels, self.show.pause)
         best: dict[str, Any] = {"epoch": -1, "value": None, "metrics": {}, "since": 0}
+        self._clock = Clock()
         if resume and list_checkpoints(self.folder):
             best = self._restore(loop, load_checkpoint(self.folder))
             self.show.resumed(loop.step)
@@ -98,8 +112,8 @@ class Phase:
             while loop.epoch < self.epochs and not self._out_of_patience(best):
                 for result in loop.run_epoch():
                     self.show.step(loss=result.loss, texts=result.queries)
-                    self.log.write(
-                        result.step, phase=self.name, epoch=result.epoch, loss=result.loss, parts=result.parts,
+                    self._write(
+                        result.step, epoch=result.epoch, loss=result.loss, parts=result.parts, texts=result.queries,
                         **result.statistics,
                     )  # fmt: skip
                     if stopping() or time.monotonic() - saved > CHECKPOINT_SECONDS:
@@ -132,7 +146,7 @@ class Phase:
             metrics = rank(self.data, "val", queries, labels, dict.fromkeys(queries, 1.0)).metrics
         if settings.select not in metrics:
             raise SettingError(f"training.select is {settings.select!r}", remedy=nearest(settings.select, metrics))
-        self.log.write(loop.step, phase=self.name, epoch=loop.epoch, val=metrics)
+        self._write(loop.step, epoch=loop.epoch, val=metrics)
         better = best["value"] is None or metrics[settings.select] > best["value"]
         self.show.evaluated(metrics, best=better)
         if better:
@@ -140,6 +154,12 @@ class Phase:
             return True
         best["since"] += 1
         return False
+
+    def _write(self, step: int, **record: Any) -> None:
+        """Log a record with the seconds this phase has taken and the memory it holds."""
+        held = resident_bytes()
+        memory = {} if held is None else {"memory_mb": round(held / 2**20)}
+        self.log.write(step, phase=self.name, seconds=round(self._clock.seconds, 3), **memory, **record)
 
     def weights(self) -> dict[str, float]:
         """Return the head weights the recipe wants, chosen on validation where it says so."""
@@ -169,7 +189,13 @@ class Phase:
         for group, optimiser in loop.optimisers.items():
             found, scalars[group] = flatten_state(optimiser)
             tensors |= {f"optimiser.{group}.{name}": value for name, value in found.items()}
-        state = {"loop": loop.state(), "best": best, "optimisers": scalars, "identity": self.identity}
+        state = {
+            "loop": loop.state(),
+            "best": best,
+            "optimisers": scalars,
+            "identity": self.identity,
+            "seconds": self._clock.seconds,
+        }
         arrays: dict[str, NDArray[Any]] = {"clusters": loop.refreshed.clusters, "mined": loop.refreshed.mined}
         save_checkpoint(self.folder, loop.step, tensors, state, arrays, tags=tags)
 
@@ -190,6 +216,7 @@ class Phase:
             restore_state(optimiser, tensors, found.state["optimisers"][group])
         loop.epoch, loop.place, loop.step = (found.state["loop"][key] for key in ("epoch", "place", "step"))
         loop.refreshed = Refreshed(found.arrays["clusters"].copy(), found.arrays["mined"].copy())
+        self._clock = Clock(found.state["seconds"])
         best: dict[str, Any] = found.state["best"]
         return best
 

@@ -1,0 +1,95 @@
+"""``megalabel compare``: put runs beside each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from megalabel.cli._options import FormatOption, JsonOption, print_json, say
+
+if TYPE_CHECKING:
+    from megalabel.report.results import Results
+
+__all__ = ["compare"]
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders or saved models, one or more.")],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            "-d",
+            metavar="D",
+            help="Measure on this set: a built-in name, a folder or a file. Without, what train measured is shown.",
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which rows: test, val or train.")] = "test",
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with plots and samples.")] = None,
+    png: Annotated[bool, typer.Option("--png", help="With --html: plots also as PNG files, in plots/ beside.")] = False,
+    data_format: FormatOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare runs: metrics of all heads together and of each alone, and what differs in the recipes.
+
+    All runs are measured on the same rows and must know the same labels. --html writes one
+    page that needs no other file: metrics, P against PSP, label frequency, learning curves,
+    size and speed, recipe differences, predictions right and wrong.
+
+    Example: megalabel compare runs/first runs/second --html compare.html
+
+    Example: megalabel compare runs/first runs/second --data pydocs --split val
+    """
+    from megalabel.data.load import load
+    from megalabel.errors import SettingError, WriteError
+    from megalabel.report.compare_runs import compare_runs
+    from megalabel.report.write_png import need_matplotlib
+    from megalabel.report.write_report import write_page
+
+    if png and html is None:
+        raise SettingError("--png goes with --html FILE", remedy="PNG files are written beside the page")
+    if png:
+        need_matplotlib()
+    if html is not None and html.is_dir():
+        raise WriteError("this is a folder, --html wants a file", path=html, remedy=f"for example {html}/compare.html")
+    dataset = None if data is None else load(data, format=data_format, say=say)
+    found = compare_runs(runs, dataset, split=split, say=say)
+    if html is not None:
+        write_page(html, found, png=png)
+        say(f"{html}: written" + (f", plots in {html.parent / 'plots'}" if png else ""))
+    if as_json:
+        print_json(_document(found))
+    else:
+        _show(found)
+
+
+def _show(runs: list[Results]) -> None:
+    from megalabel.report.tables import metrics_table, recipe_table
+
+    first = runs[0]
+    rows, labels = first.best["rows"], first.best["labels"]
+    typer.echo(
+        f"{first.data['name']}: {rows:,} {first.data['split']} rows, {labels:,} labels; all figures in percent\n"
+    )
+    typer.echo(metrics_table(runs).text())
+    differs = recipe_table(runs)
+    if differs is not None and differs.rows:
+        typer.echo(f"\n{differs.caption}\n{differs.text()}")
+
+
+def _document(runs: list[Results]) -> dict[str, Any]:
+    from megalabel.report.recipe_diff import recipe_diff
+
+    names = [run.name for run in runs]
+    differs = recipe_diff([run.recipe for run in runs])
+    return {
+        "data": runs[0].data["name"],
+        "split": runs[0].data["split"],
+        "runs": [
+            {"run": run.name, "recipe": run.recipe, "heads": run.heads, "weights": run.weights, **run.facts}
+            for run in runs
+        ],
+        "recipe_diff": {key: dict(zip(names, values, strict=True)) for key, values in differs.items()},
+    }

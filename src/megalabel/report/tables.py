@@ -1,0 +1,165 @@
+"""The tables of a report, for a page and for a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from megalabel.recipes.load_recipe import list_recipes, load_recipe
+from megalabel.report.curves import Curves
+from megalabel.report.escaped import escaped
+from megalabel.report.recipe_diff import recipe_diff
+from megalabel.report.results import Results
+
+__all__ = ["Table", "bins_table", "cost_table", "every_metric_table", "metrics_table", "recipe_table"]
+
+METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "coverage@5")
+LONGEST = 48  # characters of a cell on a terminal
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a header; the first ``names`` columns say what a row is."""
+
+    caption: str
+    header: list[str]
+    rows: list[list[str]]
+    names: int = 1
+    strong: frozenset[tuple[int, int]] = frozenset()  # cells that stand out
+    words: bool = False  # cells hold words, not figures
+
+    def html(self) -> str:
+        """Return a ``<table>`` that scrolls by itself where it is too wide."""
+        kind = ' class="words"' if self.words else ""
+        kinds = [' class="words"' if place < self.names else kind for place in range(len(self.header))]
+        head = "".join(
+            f'<th scope="col"{own}>{escaped(cell)}</th>' for cell, own in zip(self.header, kinds, strict=True)
+        )
+        body = []
+        for number, row in enumerate(self.rows):
+            cells = [f'<th scope="row">{escaped(cell)}</th>' for cell in row[: self.names]]
+            for place, cell in enumerate(row[self.names :], start=self.names):
+                text = escaped(cell)
+                inner = f"<strong>{text}</strong>" if (number, place) in self.strong else text
+                cells.append(f"<td{kind}>{inner}</td>")
+            body.append(f"<tr>{''.join(cells)}</tr>")
+        caption = escaped(self.caption)
+        return (
+            f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}"><table><caption>{caption}</caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        )
+
+    def text(self) -> str:
+        """Return the table as plain text, figures to the right, long words cut short."""
+        rows = [self.header, *([_cut(cell) for cell in row] for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        left = len(self.header) if self.words else self.names
+        lines = [
+            "  ".join(
+                cell.ljust(width) if place < left else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join(lines)
+
+
+def metrics_table(runs: Sequence[Results]) -> Table:
+    """Return the main metrics of every run, all heads together and each alone; the best of a column is strong."""
+    reports = [(run.name, head, report["metrics"]) for run in runs for head, report in run.heads.items()]
+    names = [name for name in METRICS if all(name in metrics for _, _, metrics in reports)]
+    first = ["run", "heads"] if len(runs) > 1 else ["heads"]
+    rows = [
+        [*[run, head][-len(first) :], *(f"{metrics[name]:.2f}" for name in names)] for run, head, metrics in reports
+    ]
+    strong = set()
+    for place, name in enumerate(names, start=len(first)):
+        best = f"{max(metrics[name] for _, _, metrics in reports):.2f}"
+        strong |= {(number, place) for number, row in enumerate(rows) if row[place] == best}
+    caption = "Metrics in percent" + ("; the best of each column is bold" if len(rows) > 1 else "")
+    best_cells = frozenset(strong if len(rows) > 1 else ())
+    return Table(caption, [*first, *names], rows, names=len(first), strong=best_cells)
+
+
+def every_metric_table(runs: Sequence[Results]) -> Table:
+    """Return all metrics at all cut-offs, all heads together, one column for each run."""
+    rows = [[name, *(f"{run.best['metrics'][name]:.2f}" for run in runs)] for name in runs[0].best["metrics"]]
+    return Table("All metrics in percent, all heads together", ["metric", *(run.name for run in runs)], rows)
+
+
+def bins_table(runs: Sequence[Results], key: str) -> Table:
+    """Return the parts of P@1 and P@5 by label frequency; ``key`` is ``bins`` or ``groups``."""
+    reports = runs[0].heads if len(runs) == 1 else {run.name: run.best for run in runs}
+    header = ["labels", "how many", "train points of each"]
+    rows = []
+    for place, part in enumerate(runs[0].best[key]):
+        least, most = part["least"], part["largest"]
+        row = [part["name"], f"{part['labels']:,}", f"{least:,}" if least == most else f"{least:,} to {most:,}"]
+        rows.append(row + [f"{report[key][place][k]:.2f}" for k in ("P@1", "P@5") for report in reports.values()])
+    header += [f"{k} {name}" for k in ("P@1", "P@5") for name in reports]
+    title = {"bins": "equal volume", "groups": "fixed limits"}[key]
+    return Table(f"Parts of P@k by label frequency, {title}", header, rows)
+
+
+def cost_table(runs: Sequence[Results]) -> Table:
+    """Return size, length of training and speed; time and memory of training where the log has them."""
+    totals = [Curves(run.log).totals() for run in runs]
+    columns: dict[str, list[str]] = {
+        "parameters": [f"{run.facts['parameters']:,.0f}" for run in runs],
+        "model on disk": [_size(run.facts["model_bytes"]) for run in runs],
+        "epochs": [_count(total.get("epochs")) for total in totals],
+        "best epoch": [_count(Curves(run.log).best_epoch(run.recipe["training"]["select"])) for run in runs],
+        "steps": [_count(total.get("steps")) for total in totals],
+        "training time": [_time(total.get("seconds")) for total in totals],
+        "training, texts/s": [_count(total.get("texts_per_second")) for total in totals],
+        "training, memory": [_size(total["memory_mb"] * 2**20) if "memory_mb" in total else "" for total in totals],
+        "prediction, texts/s": [_count(run.facts["texts_per_second"]) for run in runs],
+        "weights of heads": [", ".join(f"{head} {weight:.2f}" for head, weight in run.weights.items()) for run in runs],
+    }
+    known = {name: cells for name, cells in columns.items() if any(cells)}
+    rows = [[run.name, *(cells[number] for cells in known.values())] for number, run in enumerate(runs)]
+    return Table("Size and speed; prediction in one batch, on the machine that made this report", ["run", *known], rows)
+
+
+def recipe_table(runs: Sequence[Results]) -> Table | None:
+    """Return the keys on which the recipes differ; of one run, how it differs from the recipe of its name.
+
+    None for a run by a recipe of the user's own.
+    """
+    if len(runs) > 1:
+        names, recipes = [run.name for run in runs], [run.recipe for run in runs]
+        caption = "What differs between the recipes"
+    else:
+        known = runs[0].recipe["name"]
+        if known not in list_recipes():
+            return None
+        names = [f"{known} as it comes", runs[0].name]
+        recipes = [load_recipe(known).model_dump(mode="json"), runs[0].recipe]
+        caption = f"What was changed in the recipe {known}"
+    rows = [[key, *map(_value, values)] for key, values in recipe_diff(recipes).items()]
+    return Table(caption, ["key", *names], rows, words=True)
+
+
+def _cut(cell: str) -> str:
+    return cell if len(cell) <= LONGEST else f"{cell[: LONGEST - 1]}…"
+
+
+def _value(value: Any) -> str:
+    """Write a value of a recipe; a dash where it has none."""
+    return value if isinstance(value, str) else "-" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+
+
+def _size(size: float) -> str:
+    return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.2f} GiB"

@@ -1,0 +1,55 @@
+"""Write the report of a run into its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from megalabel.files import make_folder, writing
+from megalabel.report.evaluate_run import evaluate_run
+from megalabel.report.page import make_page
+from megalabel.report.plots import bin_plots, learning_plots, trade_off_plot
+from megalabel.report.results import Results, save_results
+from megalabel.report.write_png import need_matplotlib, write_png
+
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+    from megalabel.model import Model
+
+__all__ = ["write_page", "write_report"]
+
+
+def write_report(
+    folder: str | PathLike[str], model: Model, data: Dataset, *, split: str = "test", png: bool = False
+) -> Path:
+    """Evaluate a finished run and leave ``report.html`` and ``evaluation.json`` in its folder; return the page.
+
+    The second file is what ``megalabel compare`` reads when it is given no data.
+
+    Args:
+        folder: run folder that holds the saved model.
+        model: that model.
+        data: what to measure it on; it has the labels of the model.
+        split: which rows.
+        png: write the plots as PNG files as well, into ``plots/``; needs matplotlib.
+    """
+    results = evaluate_run(folder, model, data, name=Path(folder).resolve().name, split=split)
+    save_results(folder, results)
+    return write_page(Path(folder) / "report.html", [results], png=png)
+
+
+def write_page(path: str | PathLike[str], runs: Sequence[Results], *, png: bool = False) -> Path:
+    """Write the page of one run or many; with ``png`` the plots also go into ``plots/`` beside it."""
+    path = Path(path)
+    if png:
+        need_matplotlib()
+    make_folder(path.parent)
+    with writing(path) as out:
+        out.write(make_page(runs).encode())
+    if png:
+        plot = trade_off_plot(runs)
+        for chart in [*learning_plots(runs), *bin_plots(runs), *([] if plot is None else [plot])]:
+            write_png(chart, path.parent / "plots")
+    return path

@@ -1,0 +1,52 @@
+from collections.abc import Sequence
+
+import pytest
+
+import megalabel as ml
+from megalabel.report.evaluate_run import evaluate_run
+
+DATA = "synthetic:points=300,labels=40,seed=5"
+SMALL = [
+    "encoder.source=null",
+    "encoder.options={dim: 16, words: 512, bigrams: 0, characters: 0}",
+    "batching.batch_size=64",
+    "batching.refresh={start: 1, every: 2}",
+]
+NASTY = (
+    "<script>alert(1)</script>", "</style><b>", '" onload="x', "a & b", "$x^2$ _y", "\x00\x1b[31m\ud800", "عربي",
+)  # fmt: skip
+
+
+def nasty(texts: Sequence[str]) -> list[str]:
+    return [f"{NASTY[place % len(NASTY)]} {text}" for place, text in enumerate(texts)]
+
+
+@pytest.fixture(scope="session")
+def data():
+    """A small set whose texts would break a careless page."""
+    made = ml.load(DATA)
+    labels = ml.Labels(nasty(made.labels.texts), made.labels.uids)
+    test = ml.Split(nasty(made.test.texts), made.test.targets, made.test.uids, made.test.filter)
+    return made.replace(labels=labels, test=test, name="<i>set</i>")
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory, data):
+    """Two finished run folders and their models, the second with another loss and a refit."""
+    folder = tmp_path_factory.mktemp("runs")
+    clean = ml.load(DATA)  # a tokeniser need not like every text; the page must
+    changes = {
+        "first": ["training.epochs=3"],
+        "second": ["training.epochs=2", "heads.dual.loss.kind=softmax", "training.refit=true"],
+    }
+    found = {}
+    for name, own in changes.items():
+        model = ml.train("unidec-cpu", clean, folder / name, changes=[*SMALL, *own])
+        model.labels = data.labels
+        found[folder / name] = model
+    return found
+
+
+@pytest.fixture(scope="session")
+def results(runs, data):
+    return [evaluate_run(folder, model, data, name=f"<{folder.name}>") for folder, model in runs.items()]

@@ -1,0 +1,61 @@
+import pytest
+
+from megalabel.report.curves import POINTS, Curves
+
+
+def steps(count, phase="select", **more):
+    return [
+        {"step": step, "phase": phase, "epoch": (step - 1) // 10, "loss": 1 / step}
+        | {key: value(step) for key, value in more.items()}
+        for step in range(1, count + 1)
+    ]
+
+
+def test_nothing():
+    curves = Curves([])
+    assert not curves.timed
+    assert curves.phases == [] and curves.totals() == {}
+    assert curves.loss("select") == curves.validation("P@1") == []
+    assert curves.best_epoch("P@1") is None
+
+
+@pytest.mark.parametrize("count", [1, 119, 120, 121, 1000])
+def test_long_lines_are_averaged(count):
+    line = Curves(steps(count)).loss("select")
+    assert 1 <= len(line) <= POINTS
+    assert line[-1][0] == count
+    if count == 1000:
+        assert line[0] == (9.0, pytest.approx(sum(1 / step for step in range(1, 10)) / 9))
+
+
+def test_steps_without_a_number_are_passed_over():
+    records = [*steps(2), {"step": 3, "phase": "select", "epoch": 0, "loss": None}]
+    assert len(Curves(records).loss("select")) == 2
+
+
+def test_validation_is_of_the_selecting_training_only():
+    found = [(1, 50.0), (2, 60.0), (3, 60.0)]
+    records = [{"step": 4 * n, "phase": "select", "epoch": n, "val": {"P@1": value}} for n, value in found]
+    records.insert(0, {"step": 4, "phase": "select-clusters", "epoch": 1, "val": {"P@1": 90.0}})
+    curves = Curves(records)
+    assert curves.validation("P@1") == [(4.0, 50.0), (8.0, 60.0), (12.0, 60.0)]
+    assert curves.best_epoch("P@1") == 2
+    assert curves.validation("PSP@5") == []
+
+
+def test_totals():
+    records = steps(20) + steps(30, "refit")
+    assert Curves(records).totals() == {"steps": 30, "epochs": 3}
+
+
+def test_time_and_memory_where_they_are_logged():
+    more = {"seconds": lambda step: 0.5 * step, "texts": lambda step: 64, "memory_mb": lambda step: 100 + step}
+    records = steps(20, **more) + steps(30, "refit", **more)
+    curves = Curves(records)
+    assert curves.timed
+    assert curves.loss("refit", timed=True)[-1][0] == 15.0
+    totals = curves.totals()
+    assert totals["seconds"] == 25.0
+    assert totals["texts_per_second"] == pytest.approx(50 * 64 / 25)
+    assert totals["memory_mb"] == 130
+    assert not Curves([*records, *steps(1)]).timed

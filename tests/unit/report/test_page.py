@@ -1,0 +1,131 @@
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from megalabel.report.page import make_page
+
+VOID = {"meta"}
+KNOWN = VOID | {
+    "html", "head", "title", "style", "body", "header", "h1", "h2", "h3", "h4", "h5", "p", "nav", "ul", "li", "a",
+    "main", "section", "div", "table", "caption", "thead", "tbody", "tr", "th", "td", "strong", "details", "summary",
+    "figure", "figcaption", "svg", "path", "text", "rect", "circle", "span", "bdi", "article", "ol", "pre", "footer",
+}  # fmt: skip
+
+
+class Checker(HTMLParser):
+    """Read a page strictly: every element is closed in order, and only known ones stand in it."""
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.open, self.seen, self.attributes, self.texts = [], [], [], {}
+
+    def handle_starttag(self, tag, attributes):
+        assert tag in KNOWN, tag
+        names = [name for name, _ in attributes]
+        assert len(names) == len(set(names)), (tag, names)
+        self.seen.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attributes]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        if self.open:
+            self.texts.setdefault(self.open[-1], []).append(text)
+
+
+def check(page):
+    """Check that a page is well formed, leads nowhere and runs nothing; return what was read."""
+    found = Checker()
+    found.feed(page)
+    found.close()
+    assert found.open == []
+    ids = [value for _, name, value in found.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    for tag, name, value in found.attributes:
+        assert not name.startswith("on"), (tag, name)
+        assert name not in ("src", "srcset", "action", "data", "poster", "xlink:href")
+        if name == "href":
+            assert value.startswith("#") and value[1:] in ids
+        if name == "aria-labelledby":
+            assert value in ids
+    assert "url(" not in page and "@import" not in page
+    assert "script" not in found.seen
+    page.encode()
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_page_is_well_formed_and_needs_nothing(results, count):
+    found = check(make_page(results[:count]))
+    titles = found.texts["h2"]
+    assert titles[:5] == ["Metrics", "P against PSP", "Label frequency", "Learning curves", "Size and speed"]
+    assert titles[5:] == ["Recipe" if count == 1 else "Recipes", "Predictions"]
+    assert found.seen.count("h1") == found.seen.count("main") == 1
+    assert found.seen.count("figure") == found.seen.count("figcaption") == (5 if count == 1 else 6)
+    assert found.seen.count("table") == found.seen.count("caption")
+    drawn = [name for tag, name, value in found.attributes if tag == "svg" and (name, value) == ("role", "img")]
+    assert len(drawn) == found.seen.count("figure")  # each has words for those who cannot see it
+    scopes = [value for tag, name, value in found.attributes if (tag, name) == ("th", "scope")]
+    assert len(scopes) == found.seen.count("th")
+
+
+def test_texts_are_shown_not_obeyed(results):
+    page = make_page(results)
+    found = check(page)
+    shown = " ".join(text for texts in found.texts.values() for text in texts)
+    assert "<script>alert(1)</script>" in shown  # as words
+    assert "<script" not in page
+    assert "</style><b>" not in page
+    assert "<i>set</i>" in found.texts["h1"][0]
+    assert "<first>" in shown
+    assert "\x00" not in page and "\x1b" not in page
+
+
+def test_two_runs_show_what_differs(results):
+    found = check(make_page(results))
+    cells = found.texts["th"] + found.texts["td"]
+    for key in ("training.epochs", "training.refit", "heads.dual.loss.kind"):
+        assert key in cells
+    assert "batching.batch_size" not in cells
+    assert "softmax" in cells
+
+
+def test_one_run_shows_what_was_changed_in_its_recipe(results):
+    found = check(make_page(results[:1]))
+    assert "batching.batch_size" in found.texts["th"]
+    assert any("unidec-cpu as it comes" in cell for cell in found.texts["th"])
+    own = replace(results[0], recipe={**results[0].recipe, "name": "mine"})
+    assert "batching.batch_size" not in check(make_page([own])).texts["th"]
+    same = check(make_page([results[0], replace(results[0], name="again")]))
+    assert "The recipes are the same." in same.texts["p"]
+
+
+def test_a_saved_model_has_no_curves(results):
+    bare = replace(results[0], log=[])
+    assert "Learning curves" not in check(make_page([bare])).texts["h2"]
+    check(make_page([bare, results[1]]))
+
+
+def test_without_propensities_and_counts(results):
+    """Figures of a predictions file, say: no PSP, no bins."""
+    heads = {
+        head: {**report, "propensity": None, "bins": [], "groups": [],
+               "metrics": {name: value for name, value in report["metrics"].items() if not name.startswith("PS")}}
+        for head, report in results[0].heads.items()
+    }  # fmt: skip
+    titles = check(make_page([replace(results[0], heads=heads)])).texts["h2"]
+    assert "P against PSP" not in titles and "Label frequency" not in titles
+
+
+def test_many_runs(results):
+    many = [replace(results[number % 2], name=f"run {number}") for number in range(12)]
+    found = check(make_page(many))
+    assert found.seen.count("rect") > 12 * 2 * 3

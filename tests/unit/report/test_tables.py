@@ -1,0 +1,54 @@
+from dataclasses import replace
+
+from megalabel.report.tables import Table, bins_table, cost_table, metrics_table, recipe_table
+
+
+def test_metrics_of_one_run_and_of_two(results):
+    one, two = metrics_table(results[:1]), metrics_table(results)
+    assert one.header[:3] == ["heads", "P@1", "P@3"]
+    assert two.header[:3] == ["run", "heads", "P@1"]
+    assert [row[1] for row in two.rows] == ["all", "dual", "classifier"] * 2
+    for place, name in enumerate(two.header[2:], start=2):
+        best = max(report["metrics"][name] for run in results for report in run.heads.values())
+        strong = {two.rows[number][place] for number, column in two.strong if column == place}
+        assert strong == {f"{best:.2f}"}
+
+
+def test_bins_add_up(results):
+    table = bins_table(results, "bins")
+    place = table.header.index("P@5 <first>")
+    assert abs(sum(float(row[place]) for row in table.rows) - results[0].best["metrics"]["P@5"]) < 0.03
+
+
+def test_cost_names_time_and_memory_only_where_known(results):
+    keys = ("seconds", "texts", "memory_mb")
+    plain = [
+        replace(run, log=[{key: value for key, value in record.items() if key not in keys} for record in run.log])
+        for run in results
+    ]
+    assert "training time" not in cost_table(plain).header
+    log = [{**record, "seconds": 50.0 * record["step"], "texts": 64, "memory_mb": 2048} for record in results[0].log]
+    table = cost_table([replace(results[0], log=log), plain[1]])
+    first, second = table.rows
+    place = table.header.index("training time")
+    assert (first[place], second[place]) == ("10.0 min", "")
+    assert first[table.header.index("training, memory")] == "2.00 GiB"
+    assert second[table.header.index("best epoch")] in ("1", "2")
+
+
+def test_text_is_aligned_and_short():
+    table = Table("t", ["name", "value"], [["a", "1.00"], ["long name", "10.00"]])
+    assert table.text() == "name       value\na           1.00\nlong name  10.00"
+    words = Table("t", ["key", "one"], [["stages", "x" * 500]], words=True)
+    assert max(map(len, words.text().splitlines())) < 100
+
+
+def test_html_escapes(results):
+    html = Table("<c>", ["<h>"], [["<r>"]]).html()
+    assert "<c>" not in html and "<h>" not in html and "<r>" not in html
+
+
+def test_recipes(results):
+    assert [row[0] for row in recipe_table(results).rows] == [
+        "heads.dual.loss.kind", "training.epochs", "training.refit",
+    ]  # fmt: skip
