@@ -42,7 +42,7 @@ def test_nothing_asked_nothing_done(data, changes):
         (["augment=mixup", "augment.alpha=0.4"], lambda data: mixup(data, alpha=0.4)),
         (["augment=label_mixup", "augment.share=0.5"], lambda data: label_mixup(data, share=0.5)),
     ],
-    ids=str,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_settings_reach_the_function(data, changes, expected):
     assert same(augment_train(load_recipe("unidec-cpu", changes), data), expected(data))
