@@ -177,17 +177,15 @@ def _mean(steps: list[dict[str, Any]], name: str) -> float | None:
 
 
 def _samples(model: Any, data: Any) -> list[dict[str, Any]]:
-    """Return the best five labels of a few test texts, spread over the set."""
+    """Return the best five labels of a few test texts, spread over the set, without filtered pairs."""
     rows = [len(data.test) * (2 * part + 1) // (2 * SAMPLES) for part in range(SAMPLES)]
+    texts, exclude = [data.test.texts[row] for row in rows], data.test.excluded()
+    best = model.search(texts, 5, exclude=exclude[rows])
     found = []
-    for row, labels in zip(rows, model.predict([data.test.texts[row] for row in rows], k=5), strict=True):
+    for row, text, labels in zip(rows, texts, best.ids.tolist(), strict=True):
         truth = set(data.test.targets[row].indices.tolist())
-        found.append(
-            {
-                "text": data.test.texts[row],
-                "labels": [{"text": label.text, "relevant": label.id in truth} for label in labels],
-            }
-        )
+        told = [{"text": model.labels.texts[label], "relevant": label in truth} for label in labels if label >= 0]
+        found.append({"text": text, "labels": told})
     return found
 
 

@@ -193,6 +193,8 @@ def _check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> 
     """Refuse labels that the towers have nothing to read of; warn of labels that free vectors cannot learn."""
     reading = [name for name, head in recipe.heads.items() if head.tower != "free"]
     if not reading:
+        if recipe.augment is not None and recipe.augment.kind == "gandalf":
+            return  # their own text is a training point
         points = np.bincount(data.train.targets.indices, minlength=len(data.labels))
         if missing := int((points == 0).sum()):
             say(f"{missing:,} of {len(data.labels):,} labels have no training point; free vectors cannot learn them")

@@ -9,6 +9,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -61,8 +62,9 @@ def replica(rank: int, folder: str) -> None:
                     (loss_of(cache.encode(encoder, queries), cache.encode(encoder, labels)) / 2).backward()
             share = 2 if accumulate else 1
             (loss_of(cache.encode(encoder, queries), cache.encode(encoder, labels)) / share).backward()
-            found.append([parameter.grad.clone() for parameter in model.parameters()])
-    torch.save(found, f"{folder}/{rank}.pt")
+            found.append({name: parameter.grad.clone() for name, parameter in model.module.named_parameters()})
+    flat = {f"{case} {name}": grad for case, grads in enumerate(found) for name, grad in grads.items()}
+    save_file(flat, f"{folder}/{rank}.safetensors")
     dist.destroy_process_group()
 
 
@@ -74,10 +76,12 @@ def test_replicas_average_once_per_step(tmp_path):
     for rank in range(WORLD):
         queries, labels = data(rank)
         (loss_of(plain(queries), plain(labels)) / WORLD).backward()
-    expected = [parameter.grad for parameter in plain.parameters()]
+    expected = {name: parameter.grad for name, parameter in plain.named_parameters()}
     for rank in range(WORLD):
-        for found in torch.load(tmp_path / f"{rank}.pt", weights_only=True):
-            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+        found = load_file(tmp_path / f"{rank}.safetensors")
+        assert len(found) == 6 * len(expected)
+        for name, grad in found.items():
+            torch.testing.assert_close(grad, expected[name.split()[1]], rtol=1e-10, atol=1e-12)
 
 
 if __name__ == "__main__":

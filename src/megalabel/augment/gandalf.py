@@ -14,6 +14,7 @@ from megalabel.errors import DataError, SettingError
 from megalabel.graphs.cooccurrence import cooccurrence
 from megalabel.graphs.random_walk import random_walk
 from megalabel.graphs.walk_targets import walk_targets
+from megalabel.metrics.bins import volume_groups
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -171,18 +172,8 @@ def _pick(counts: NDArray[np.int64], share: float, sample: str, rng: np.random.G
     if number == len(counts):
         return np.arange(number)
     chance = rng.random(len(counts))
-    order = np.argsort(chance) if sample == "uniform" else np.lexsort((chance, -_volume_bins(counts)))
+    order = np.argsort(chance) if sample == "uniform" else np.lexsort((chance, -volume_groups(counts, BINS)))
     return np.sort(order[:number])
-
-
-def _volume_bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bin of each label, 0 for the head, as in :func:`megalabel.metrics.equal_volume_bins`."""
-    order = np.argsort(-counts, kind="stable")
-    sizes = counts[order].astype(np.float64)
-    middle = np.cumsum(sizes) - sizes / 2
-    group = np.empty(len(counts), dtype=np.int64)
-    group[order] = np.where(sizes > 0, np.minimum(middle * BINS // max(1.0, sizes.sum()), BINS - 1), BINS - 1)
-    return group
 
 
 def _label_rows(

@@ -2,27 +2,76 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix
-from torch import Tensor
+from torch import Tensor, nn
 
-from megalabel.encoders._base import SETTINGS
-from megalabel.encoders._source import MODEL, TOKENIZER, folder_of, read_tokenizer
+from megalabel.encoders._base import SETTINGS, BaseEncoder
+from megalabel.encoders._source import MODEL, TOKENIZER, folder_of, read_token_vectors, read_tokenizer
+from megalabel.encoders._tensors import read_tensors, write_tensors
 from megalabel.errors import SettingError
 from megalabel.files import writing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
+    from megalabel.encoders._features import Features
     from megalabel.types import Tokens
 
-__all__ = ["idf", "open_source", "start_rows", "write_tokenizer"]
+__all__ = ["TableEncoder", "idf", "open_source", "start_rows"]
+
+
+class TableEncoder(BaseEncoder):
+    """Base of the encoders that add up rows of a table of features, whose gradients are sparse.
+
+    A subclass sets ``features``, ``tokenizer``, ``table`` [rows, dim] and ``weights`` [rows] or
+    [rows, 1] in its constructor, then calls :meth:`_begin`.
+    """
+
+    features: Features
+    tokenizer: Tokenizer | None
+    table: nn.Parameter
+    weights: nn.Parameter
+
+    def tokenise(self, texts: Sequence[str]) -> Tokens:
+        """Return the features of the texts: numbers of table rows, in the order of the text."""
+        return self.features.tokenise(texts)
+
+    def fingerprint(self) -> str:
+        """Return a hash of all that decides which rows a text has: tokenizer, table sizes, n-gram lengths."""
+        return self.features.fingerprint()
+
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters that get sparse gradients, for an optimiser with row-wise updates."""
+        return [self.table, self.weights]
+
+    @abstractmethod
+    def _start(self, vectors: Tensor | None) -> None:
+        """Fill all parameters, the rows of the tokenizer from these vectors if there are any."""
+
+    def _begin(self, folder: Path | None, *, saved: bool) -> None:
+        """Read all weights from the folder of a saved encoder, or start from a model's token vectors, or anew."""
+        if folder is not None and saved:
+            self.load_state_dict(read_tensors(folder / self._weights_file(), self.state_dict()), assign=True)
+        else:
+            self._start(None if folder is None else read_token_vectors(folder))
+
+    def _write(self, folder: Path) -> None:
+        write_tensors(folder / self._weights_file(), self.state_dict())
+        if self.tokenizer is not None:
+            with writing(folder / TOKENIZER) as out:
+                out.write(self.tokenizer.to_str().encode())
+
+    def _weights_file(self) -> str:
+        return f"{self.kind}.safetensors"
 
 
 def open_source(source: str | None) -> tuple[Path | None, bool, Tokenizer | None]:
@@ -70,10 +119,3 @@ def idf(tokens: Tokens, rows: int) -> NDArray[np.float64]:
     seen = np.bincount(each.indices, minlength=rows)
     found: NDArray[np.float64] = (1 + np.log((n + 1) / (seen + 1))) / (1 + np.log(n + 1))
     return found
-
-
-def write_tokenizer(folder: Path, tokenizer: Tokenizer | None) -> None:
-    """Write tokenizer.json, if there is a tokenizer."""
-    if tokenizer is not None:
-        with writing(folder / TOKENIZER) as out:
-            out.write(tokenizer.to_str().encode())

@@ -9,29 +9,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, relu
 
-from megalabel.encoders._base import BaseEncoder
 from megalabel.encoders._features import Features
-from megalabel.encoders._source import has_minilm, read_token_vectors
-from megalabel.encoders._tensors import read_tensors, write_tensors
-from megalabel.encoders._token_table import idf, open_source, start_rows, write_tokenizer
+from megalabel.encoders._source import has_minilm
+from megalabel.encoders._token_table import TableEncoder, idf, open_source, start_rows
 from megalabel.encoders._weighted_bag import weighted_bag
 from megalabel.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from megalabel.types import Tokens
 
 __all__ = ["BagEncoder"]
 
-_WEIGHTS = "bag.safetensors"
 _TINY = 1e-12
 _NEAR_ZERO = 0.02  # size of the residual layer at the start
 _SHARES = {"subwords": 1.0, "words": 1.0, "bigrams": 0.5, "characters": 0.3}  # start of a weight before idf
 
 
-class BagEncoder(BaseEncoder):
+class BagEncoder(TableEncoder):
     r"""Encode a text as the weighted sum of the vectors of its features, then one residual layer.
 
     .. math::
@@ -102,22 +98,7 @@ class BagEncoder(BaseEncoder):
         self.weights = nn.Parameter(torch.empty(self.features.rows))
         self.layer = nn.Parameter(torch.empty(dim, dim)) if residual else None
         self.drop = nn.Dropout(dropout)
-        if folder is not None and saved:
-            self.load_state_dict(read_tensors(folder / _WEIGHTS, self.state_dict()), assign=True)
-        else:
-            self._start(None if folder is None else read_token_vectors(folder))
-
-    def tokenise(self, texts: Sequence[str]) -> Tokens:
-        """Return the features of the texts: numbers of table rows, in the order of the text."""
-        return self.features.tokenise(texts)
-
-    def fingerprint(self) -> str:
-        """Return a hash of tokenizer, table sizes and n-gram lengths."""
-        return self.features.fingerprint()
-
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that get sparse gradients, for an optimiser with row-wise updates."""
-        return [self.table, self.weights]
+        self._begin(folder, saved=saved)
 
     def forward(self, tokens: Tokens, max_length: int | None = None) -> Tensor:
         """Return vectors [n, dim]; a text without features gives zeros."""
@@ -157,10 +138,6 @@ class BagEncoder(BaseEncoder):
     def _shares(self) -> Tensor:
         sizes = self.features.sizes
         return torch.cat([torch.full((size,), _SHARES[kind]) for kind, size in sizes.items()]).to(self.weights)
-
-    def _write(self, folder: Path) -> None:
-        write_tensors(folder / _WEIGHTS, self.state_dict())
-        write_tokenizer(folder, self.tokenizer)
 
     def _check(self) -> None:
         for name in ("words", "bigrams", "characters"):

@@ -9,30 +9,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, relu
 
-from megalabel.encoders._base import BaseEncoder
 from megalabel.encoders._features import Features
-from megalabel.encoders._source import has_minilm, read_token_vectors
-from megalabel.encoders._tensors import read_tensors, write_tensors
-from megalabel.encoders._token_table import idf, open_source, start_rows, write_tokenizer
+from megalabel.encoders._source import has_minilm
+from megalabel.encoders._token_table import TableEncoder, idf, open_source, start_rows
 from megalabel.encoders._windows import window_maxima
 from megalabel.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from megalabel.types import Tokens
 
 __all__ = ["InceptionEncoder"]
 
-_WEIGHTS = "inception.safetensors"
 _TINY = 1e-12
 _NEAR_ZERO = 0.02  # size of what corrects, at the start
 
 
-class InceptionEncoder(BaseEncoder):
+class InceptionEncoder(TableEncoder):
     r"""Encode a short text by attention both ways and convolutions along the embedding dimension.
 
     The idea is InceptionXML's (Kharbanda et al., "InceptionXML: A Lightweight Framework with
@@ -125,22 +119,7 @@ class InceptionEncoder(BaseEncoder):
         self.bias = nn.Parameter(torch.empty(hidden))
         self.layer = nn.Parameter(torch.empty(dim, hidden))  # W
         self.drop = nn.Dropout(dropout)
-        if folder is not None and saved:
-            self.load_state_dict(read_tensors(folder / _WEIGHTS, self.state_dict()), assign=True)
-        else:
-            self._start(None if folder is None else read_token_vectors(folder))
-
-    def tokenise(self, texts: Sequence[str]) -> Tokens:
-        """Return the tokens of the texts: numbers of table rows, in the order of the text."""
-        return self.features.tokenise(texts)
-
-    def fingerprint(self) -> str:
-        """Return a hash of the tokenizer, or of the number of rows for words."""
-        return self.features.fingerprint()
-
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that get sparse gradients, for an optimiser with row-wise updates."""
-        return [self.table, self.weights]
+        self._begin(folder, saved=saved)
 
     def forward(self, tokens: Tokens, max_length: int | None = None) -> Tensor:
         """Return vectors [n, dim]; never more than the encoder's own ``max_length`` tokens of a text count."""
@@ -217,10 +196,6 @@ class InceptionEncoder(BaseEncoder):
         self.layer.normal_(std=scale * self.layer.shape[1] ** -0.5, generator=generator)
         if vectors is not None:
             start_rows(self.table, vectors, self.features.rows)
-
-    def _write(self, folder: Path) -> None:
-        write_tensors(folder / _WEIGHTS, self.state_dict())
-        write_tokenizer(folder, self.tokenizer)
 
     def _check(self) -> None:
         if self.words < 1 or self.words & (self.words - 1):

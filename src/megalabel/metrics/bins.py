@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from megalabel.metrics.hits import Hits
 
-__all__ = ["Bin", "equal_volume_bins", "head_torso_tail"]
+__all__ = ["Bin", "equal_volume_bins", "head_torso_tail", "volume_groups"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,23 @@ def equal_volume_bins(
     if bins < 1:
         raise SettingError(f"cannot make {bins} bins", remedy="ask for at least 1")
     counts = _counts(hits, counts)
+    ends = {1: " head", bins: " tail"} if bins > 1 else {}
+    names = [f"{number}{ends.get(number, '')}" for number in range(1, bins + 1)]
+    return _split(hits, counts, ks, volume_groups(counts, bins), names)
+
+
+def volume_groups(counts: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
+    """Return the bin [L] of each label in :func:`equal_volume_bins`: 0 for the head, bins - 1 for the tail.
+
+    >>> volume_groups(np.array([2, 4, 2, 0]), 2).tolist()
+    [1, 0, 1, 1]
+    """
     order = np.argsort(-counts, kind="stable")
     sizes = counts[order].astype(np.float64)
     middle = np.cumsum(sizes) - sizes / 2
     group = np.empty(len(counts), dtype=np.int64)
     group[order] = np.where(sizes > 0, np.minimum(middle * bins // max(1.0, sizes.sum()), bins - 1), bins - 1)
-    ends = {1: " head", bins: " tail"} if bins > 1 else {}
-    names = [f"{number}{ends.get(number, '')}" for number in range(1, bins + 1)]
-    return _split(hits, counts, ks, group, names)
+    return group
 
 
 def head_torso_tail(hits: Hits, counts: NDArray[np.integer[Any]], ks: Sequence[int] = (1, 3, 5)) -> tuple[Bin, ...]:
