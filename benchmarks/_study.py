@@ -102,13 +102,16 @@ def _key(found: dict[str, Any]) -> tuple[str, str, int]:
 
 
 def _digest(row: Row) -> str:
+    """Return a hash of what the recipe says; settings at their default do not count, so that new ones change nothing."""
     from hashlib import blake2b
 
-    from megalabel.recipes.load_recipe import dump_recipe, load_recipe
+    from megalabel.recipes.load_recipe import load_recipe
 
     recipe = load_recipe(row.recipe, row.changes)
-    told = recipe.model_copy(update={"about": "", "differs": "", "paper": "", "published": [], "seed": 0})
-    return blake2b(dump_recipe(told).encode(), digest_size=8).hexdigest()
+    told = recipe.model_dump(mode="json", exclude_defaults=True)
+    for name in ("about", "differs", "paper", "published", "seed"):
+        told.pop(name, None)
+    return blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def _line(found: dict[str, Any]) -> str:
