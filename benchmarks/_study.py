@@ -102,7 +102,7 @@ def _key(found: dict[str, Any]) -> tuple[str, str, int]:
 
 
 def _digest(row: Row) -> str:
-    """Return a hash of what the recipe says; settings at their default do not count, so that new ones change nothing."""
+    """Return a hash of what the recipe says; settings at their default do not count, nor new ones."""
     from hashlib import blake2b
 
     from megalabel.recipes.load_recipe import load_recipe
