@@ -30,6 +30,7 @@ def gandalf(
     data: Dataset,
     *,
     delta: float = 0.1,
+    most: int | None = None,
     graph: Literal["counts", "walk"] | sparse.csr_matrix = "counts",
     targets: Literal["conditional", "self", "glas"] = "conditional",
     low: Literal["negative", "mask"] = "negative",
@@ -59,6 +60,9 @@ def gandalf(
     Args:
         data: the set; every label needs a text.
         delta: targets must be above it, in [0, 1).
+        most: targets of a label text at most, itself among them: the largest, drawn among
+            equal ones. For sets where some points have very many labels: a label whose
+            only point is one of these has all of them as targets, at 1.
         graph: ``counts`` is c above (:func:`megalabel.graphs.cooccurrence`); ``walk`` takes
             visits of a random walk over train (:func:`megalabel.graphs.random_walk`, then
             :func:`megalabel.graphs.walk_targets`); or targets of your own [L, L], row j for
@@ -70,7 +74,7 @@ def gandalf(
             al. 2019 (:func:`megalabel.losses.glas`). Pairs outside have sigma(0) = 1/2 in
             the formula, which would make every label half relevant to every other: they
             are negatives.
-        low: pairs of the graph that are no targets, 0 < c <= delta: ``negative``, or
+        low: pairs of the graph that are no targets (c <= delta, or over ``most``): ``negative``, or
             ``mask`` for neither right nor wrong (filter pairs of the new rows).
         share: share of the labels whose text is added.
         sample: how these are drawn: ``uniform``, or ``tail``, from bins of labels that
@@ -92,20 +96,22 @@ def gandalf(
            [0.5 , 0.  , 1.  , 0.5 ],
            [0.  , 0.  , 1.  , 1.  ]], dtype=float32)
     """
-    _check(data, delta, targets, low, sample, keep)
+    _check(data, delta, most, targets, low, sample, keep)
     rng = np.random.default_rng(seed)
     train = data.train
     known = train.without(train.filter).targets
-    wanted, lower = _targets(known, delta=delta, graph=graph, kind=targets, mask=low == "mask", seed=seed)
+    wanted, lower = _targets(known, delta=delta, most=most, graph=graph, kind=targets, mask=low == "mask", seed=seed)
     picked = _pick(np.bincount(known.indices, minlength=len(data.labels)), share, sample, rng)
     new = _label_rows(data, wanted, lower, picked)
     whole = train + new if keep == "both" else new
     return data.replace(train=_draw(whole, len(train) if rows == "train" else rows, rng))
 
 
-def _check(data: Dataset, delta: float, targets: str, low: str, sample: str, keep: str) -> None:
+def _check(data: Dataset, delta: float, most: int | None, targets: str, low: str, sample: str, keep: str) -> None:
     if not 0 <= delta < 1:
         raise SettingError(f"delta must be at least 0 and below 1, not {delta}", remedy="0.1 is a good start")
+    if most is not None and most < 1:
+        raise SettingError(f"most must be at least 1, not {most}", remedy="leave it out for no limit")
     choose("targets", targets, ("conditional", "self", "glas"))
     choose("low", low, ("negative", "mask"))
     choose("sample", sample, ("uniform", "tail"))
@@ -114,7 +120,14 @@ def _check(data: Dataset, delta: float, targets: str, low: str, sample: str, kee
 
 
 def _targets(
-    known: sparse.csr_matrix, *, delta: float, graph: str | sparse.csr_matrix, kind: str, mask: bool, seed: int
+    known: sparse.csr_matrix,
+    *,
+    delta: float,
+    most: int | None,
+    graph: str | sparse.csr_matrix,
+    kind: str,
+    mask: bool,
+    seed: int,
 ) -> tuple[sparse.csr_matrix, sparse.csr_matrix | None]:
     """Return the targets [L, L] of the label texts, and the lesser pairs of the graph if they are to be masked."""
     size = known.shape[1]
@@ -128,6 +141,8 @@ def _targets(
             f"no two labels go together above delta {delta}: every label text has itself as its only target",
             stacklevel=4,
         )
+    if most is not None:
+        wanted = _at_most(wanted, most, np.random.default_rng([seed, most]))
     lower = _pattern(source) - _pattern(wanted) if mask else None
     if kind == "glas":
         wanted.data = 1 / (1 + np.exp(-wanted.data))
@@ -159,6 +174,14 @@ def _above(matrix: sparse.csr_matrix, delta: float) -> sparse.csr_matrix:
     keep = matrix.data > matrix.dtype.type(delta)
     cells = matrix.tocoo()
     return sparse.csr_matrix((cells.data[keep], (cells.row[keep], cells.col[keep])), shape=matrix.shape)
+
+
+def _at_most(matrix: sparse.csr_matrix, most: int, rng: np.random.Generator) -> sparse.csr_matrix:
+    """Return the ``most`` largest cells of each row, the diagonal first, equal ones by chance."""
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    order = np.lexsort((rng.random(matrix.nnz), -matrix.data, matrix.indices != rows, rows))
+    first = order[np.arange(matrix.nnz) - matrix.indptr[rows] < most]  # rows are ascending, in order as in rows
+    return sparse.csr_matrix((matrix.data[first], (rows[first], matrix.indices[first])), shape=matrix.shape)
 
 
 def _pattern(matrix: sparse.csr_matrix) -> sparse.csr_matrix:

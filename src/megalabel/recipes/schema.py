@@ -39,6 +39,7 @@ class AugmentSettings(_Strict):
     kind: Literal["gandalf", "mixup", "label_mixup", "synonyms"] = "gandalf"
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the labels (gandalf) or rows (others) that give a new row
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.1  # gandalf, as all to rows
+    most: PositiveInt | None = None
     graph: Literal["counts", "walk"] = "counts"
     targets: Literal["conditional", "self", "glas"] = "conditional"
     low: Literal["negative", "mask"] = "negative"
@@ -53,7 +54,7 @@ class AugmentSettings(_Strict):
     def options(self) -> dict[str, Any]:
         """Return the settings that belong to the kind."""
         belongs = {
-            "gandalf": ("delta", "graph", "targets", "low", "share", "sample", "keep", "rows"),
+            "gandalf": ("delta", "most", "graph", "targets", "low", "share", "sample", "keep", "rows"),
             "mixup": ("share", "alpha"),
             "label_mixup": ("share", "alpha"),
             "synonyms": ("share", "words", "top", "source"),

@@ -51,6 +51,33 @@ def test_lesser_pairs_can_be_masked(data):
     assert len(gandalf(data, delta=0.25).train.filter) == 0
 
 
+@pytest.mark.parametrize("most", [1, 3, 7])
+def test_no_more_targets_than_asked_for_and_the_largest(most):
+    data = random_set(60, 20, seed=3)
+    every, few = (added(gandalf(data, delta=0, most=limit, seed=1), data) for limit in (None, most))
+    assert np.array_equal((few > 0).sum(axis=1), np.minimum((every > 0).sum(axis=1), most))
+    assert np.all(few.diagonal() == 1)
+    assert np.all((few == every) | (few == 0))
+    left = np.where(few == 0, every, 0).max(axis=1)  # the largest that was cut
+    kept = np.where((few > 0) & ~np.eye(20, dtype=bool), few, np.inf).min(axis=1)
+    assert np.all(left <= kept)
+    again = added(gandalf(data, delta=0, most=most, seed=1), data)
+    assert np.array_equal(few, again)
+
+
+def test_equal_targets_are_cut_by_chance():
+    data = Dataset.from_lists([("all", list(range(40)))], [("t", [0])], [f"label {i}" for i in range(40)])
+    kept = added(gandalf(data, most=10), data) > 0
+    assert np.all(kept.sum(axis=1) == 10)
+    assert kept.sum(axis=0).max() < 25  # not the same ten for every label
+
+
+def test_targets_over_the_limit_can_be_masked(data):
+    found = gandalf(data, most=2, low="mask")
+    assert added(found, data)[[0, 1, 3]].tolist() == [[1, 0.5, 0, 0], GOLDEN[1], GOLDEN[3]]
+    assert {row for row, _ in found.train.filter.tolist()} == {5, 7}
+
+
 def test_self_annotation_is_the_identity(data):
     assert added(gandalf(data, targets="self"), data).tolist() == np.eye(4).tolist()
     masked = gandalf(data, targets="self", low="mask")
@@ -196,6 +223,7 @@ def test_held_out_rows_leave_no_trace():
     ("options", "words"),
     [
         ({"delta": 1.0}, "delta"),
+        ({"most": 0}, "most"),
         ({"delta": -0.1}, "delta"),
         ({"delta": float("nan")}, "delta"),
         ({"targets": "conditionl"}, "'conditional'"),
