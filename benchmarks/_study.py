@@ -170,6 +170,7 @@ def _worker(request: dict[str, Any], out: Path) -> None:
             if "val" in line
         ],
         "samples": _samples(model, data),
+        "by_text": _by_text(model, data),
     }
     out.write_text(json.dumps(found))
 
@@ -177,6 +178,20 @@ def _worker(request: dict[str, Any], out: Path) -> None:
 def _mean(steps: list[dict[str, Any]], name: str) -> float | None:
     values = [step[name] for step in steps if name in step]
     return sum(values) / len(values) if values else None
+
+
+def _by_text(model: Any, data: Any) -> dict[str, dict[str, float]]:
+    """Return the metrics of test rows whose text is that of a label, and of the others."""
+    import numpy as np
+
+    texts = set(data.labels.texts)
+    own = np.array([text in texts for text in data.test.texts])
+    found = {}
+    for name, rows in (("label", np.flatnonzero(own)), ("other", np.flatnonzero(~own))):
+        if len(rows):
+            metrics = model.evaluate(data.test.rows(rows)).metrics
+            found[name] = {"rows": len(rows), **{metric: metrics[metric] for metric in METRICS}}
+    return found
 
 
 def _samples(model: Any, data: Any) -> list[dict[str, Any]]:

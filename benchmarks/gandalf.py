@@ -13,6 +13,7 @@ import sys
 
 from _study import Row, arguments, run_study
 
+SHORT = ("training.epochs=3", "training.evaluate_every=3", "batching.refresh={start: 1, every: 2}")  # large sets
 BASE = ("heads.classifier.start=points", "training.epochs=3")
 
 
@@ -34,6 +35,7 @@ ROWS = [
     inception("Z1 u D", gandalf("targets: self")),
     inception("Z u D, GLaS", gandalf("targets: glas")),
     inception("walk", gandalf("graph: walk")),
+    inception("at most 10 targets", gandalf("most: 10")),
     inception("delta 0", gandalf("delta: 0")),
     inception("delta 0.2", gandalf("delta: 0.2")),
     inception("MixUp", "augment=mixup"),
@@ -48,6 +50,9 @@ ROWS = [
     Row("Astec: Z u D", "astec-cpu", (gandalf(),)),
     Row("UniDEC: D", "unidec-cpu"),
     Row("UniDEC: Z u D", "unidec-cpu", (gandalf(),)),
+    Row("UniDEC: Z u D, at most 10 targets", "unidec-cpu", (gandalf("most: 10"),)),
+    Row("UniDEC, three epochs: D", "unidec-cpu", SHORT),
+    Row("UniDEC, three epochs: Z u D", "unidec-cpu", (*SHORT, gandalf())),
 ]
 
 if __name__ == "__main__":

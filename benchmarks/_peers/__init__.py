@@ -1,0 +1,1 @@
+"""Other systems, each run by a small script inside an environment of its own."""
