@@ -29,7 +29,7 @@ def study_text(found: dict[str, Any], published: dict[str, Any], table: Table, w
             if "% of labels" not in name
         ]  # fmt: skip
         parts.append(table(head, lines))
-        parts += _coverage(rows, paper, table) + _samples(rows, table) + _pictures(data, rows)
+        parts += _by_text(rows, table) + _coverage(rows, paper, table) + _samples(rows, table) + _pictures(data, rows)
     return "\n".join([*parts, f"Test rows, seed 0; {where}. The paper's columns: {published['gandalf']['source']}.\n"])
 
 
@@ -57,6 +57,21 @@ def _coverage(rows: Rows, paper: dict[str, Any], table: Table) -> list[str]:
         [row["name"], *_figures(row["metrics"]["all"], names), *_figures(paper[row["name"]], names)] for row in pair
     ]
     return ["Labels that are found at all:\n", table(["", *names, *(f"paper {name}" for name in names)], lines)]
+
+
+def _by_text(rows: Rows, table: Table) -> list[str]:
+    """Return what label rows do to test texts that are label texts themselves, and to the others."""
+    kinds = {"label": "is the text of a label", "other": "is not"}
+    found = [(name, row["by_text"]) for name, row in rows.items() if "by_text" in row and "% of labels" not in name]
+    if not found:
+        return []
+    lines = [
+        [name, *(figure for kind in kinds for figure in _figures(parts.get(kind, {}), ["P@1", "PSP@5"]))]
+        for name, parts in found
+    ]
+    sizes = {kind: found[0][1][kind]["rows"] if kind in found[0][1] else 0 for kind in kinds}
+    head = [f"{metric}, {about} ({sizes[kind]:,})" for kind, about in kinds.items() for metric in ("P@1", "PSP@5")]
+    return ["Test rows whose text is that of a label, and the others:\n", table(["training data", *head], lines)]
 
 
 def _samples(rows: Rows, table: Table) -> list[str]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from megalabel.batching.clusters import balanced_clusters
 from megalabel.batching.negatives import mine
 from megalabel.index import ExactIndex
-from megalabel.training.vectors import label_side, query_side
+from megalabel.training.vectors import label_side, query_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,15 +49,17 @@ def refresh(
     else the first head there is.
     """
     name = next((name for name in network.heads if network.head(name).needs_text), next(iter(network.heads)))
-    vectors = query_side(network, queries)[name]
-    clusters = mined = None
+    clusters, mined = Refreshed().clusters, Refreshed().mined
+    vectors = None
     if settings.order == "clustered":
+        vectors = torch.cat([found[name] for _, found in query_blocks(network, queries)])
         clusters = balanced_clusters(vectors, settings.batch_size, seed=seed)
     if settings.negatives.mined:
         index = ExactIndex(label_side(network, labels)[name].vectors)
-        mined = mine(vectors, index, split.targets, split.filter, settings.negatives.top)
-    empty = Refreshed()
-    return Refreshed(
-        empty.clusters if clusters is None else clusters,
-        empty.mined if mined is None else mined,
-    )
+        if vectors is not None:
+            mined = mine(vectors, index, split.targets, split.filter, settings.negatives.top)
+        else:
+            parts = ((split.rows(rows), found[name]) for rows, found in query_blocks(network, queries))
+            found = [mine(some, index, part.targets, part.filter, settings.negatives.top) for part, some in parts]
+            mined = np.concatenate(found)
+    return Refreshed(clusters, mined)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from megalabel.training.network import Network
     from megalabel.types import Tokens
 
-__all__ = ["LabelSide", "fold_labels", "fold_queries", "label_side", "query_side"]
+__all__ = ["LabelSide", "fold_labels", "fold_queries", "label_side", "query_blocks", "query_side"]
+
+_BLOCK = 16_384  # queries whose vectors are held at once
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,13 @@ def query_side(network: Network, tokens: Tokens) -> dict[str, Tensor]:
         vectors = head.query(encoded, search=True)
         found[name] = vectors if head.bias is None else vectors / head.temperature()
     return found
+
+
+def query_blocks(network: Network, tokens: Tokens) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
+    """Yield the rows of each block of queries and their :func:`query_side`: memory does not grow with the queries."""
+    for start in range(0, len(tokens), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(tokens)))
+        yield rows, query_side(network, tokens.take(rows))
 
 
 @torch.no_grad()
