@@ -11,16 +11,15 @@ import argparse
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from _results import RESULTS, origin
+from _rows import Row, RowFailed, digest, in_own_process, write_rows
 
 METRICS = (
     "P@1",
@@ -37,15 +36,6 @@ METRICS = (
     "coverage@5",
 )
 SAMPLES = 5  # test texts whose predictions are kept
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of a study: what it is called, and the run behind it."""
-
-    name: str
-    recipe: str
-    changes: tuple[str, ...] = ()
 
 
 def arguments(about: str) -> argparse.Namespace:
@@ -69,7 +59,7 @@ def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace) -> i
         for data in options.data
         for seed in options.seed
         for row in wanted
-        if (_digest(row), Path(data).name, seed) not in known
+        if (digest(row), Path(data).name, seed) not in known
     ]
     print(f"{study}: {len(missing)} rows to run")
     start = time.monotonic()
@@ -80,8 +70,7 @@ def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace) -> i
         found = _in_own_process(row, data, seed)
         print(f"    {found['seconds']:.0f} s, {_line(found)}", flush=True)
         kept = [old for old in load_study(study) if _key(old) != _key(found)]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, {"machine": origin("torch"), "rows": [*kept, found]})
+        write_rows(path, {"machine": origin("torch"), "rows": [*kept, found]})
     return 0
 
 
@@ -91,27 +80,8 @@ def load_study(study: str) -> list[dict[str, Any]]:
     return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
 
 
-def _write(path: Path, document: dict[str, Any]) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
-
-
 def _key(found: dict[str, Any]) -> tuple[str, str, int]:
     return found["digest"], found["data"], found["seed"]
-
-
-def _digest(row: Row) -> str:
-    """Return a hash of what the recipe says; settings at their default do not count, nor new ones."""
-    from hashlib import blake2b
-
-    from megalabel.recipes.load_recipe import load_recipe
-
-    recipe = load_recipe(row.recipe, row.changes)
-    told = recipe.model_dump(mode="json", exclude_defaults=True)
-    for name in ("about", "differs", "paper", "published", "seed"):
-        told.pop(name, None)
-    return blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def _line(found: dict[str, Any]) -> str:
@@ -120,16 +90,12 @@ def _line(found: dict[str, Any]) -> str:
 
 
 def _in_own_process(row: Row, data: str, seed: int) -> dict[str, Any]:
-    request = json.dumps({"name": row.name, "recipe": row.recipe, "changes": row.changes, "data": data, "seed": seed})
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "row.json"
-        done = subprocess.run(
-            [sys.executable, __file__, request, str(out)], stderr=subprocess.PIPE, text=True, check=False
-        )
-        if done.returncode:
-            raise SystemExit(f"{row.name} failed:\n{done.stderr[-4_000:]}")
-        found: dict[str, Any] = json.loads(out.read_text())
-    return {**found, "digest": _digest(row)}
+    request = {"name": row.name, "recipe": row.recipe, "changes": row.changes, "data": data, "seed": seed}
+    try:
+        found = in_own_process([sys.executable, __file__], request)
+    except RowFailed as error:
+        raise SystemExit(f"{row.name} failed: {error}") from error
+    return {**found, "digest": digest(row)}
 
 
 def _worker(request: dict[str, Any], out: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from _gandalf import draw, study_text
+from _quality import load_quality, quality_short_text, quality_text
 
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -92,6 +93,16 @@ def gandalf() -> str:
     """Return the tables of the Gandalf study and name its pictures."""
     found = result("gandalf")
     return study_text(found, result("published"), table, where(found))
+
+
+def quality() -> str:
+    """Return our recipes beside other systems, one table for each data set."""
+    return quality_text(load_quality(ROOT / "results" / "quality"), table, where)
+
+
+def quality_short() -> str:
+    """Return the flagship beside the best of the other systems."""
+    return quality_short_text(load_quality(ROOT / "results" / "quality"), table)
 
 
 def memorisation() -> str:
@@ -189,6 +200,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "evaluate": evaluate,
     "losses": losses,
     "memorisation": memorisation,
+    "quality": quality,
+    "quality_short": quality_short,
     "recipes": recipes,
     "tokens": tokens,
     "training": training,

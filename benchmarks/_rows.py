@@ -1,0 +1,80 @@
+"""Shared by what measures row by row: a run in a process of its own, known by what it was asked, written at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a study: what it is called, and the run behind it."""
+
+    name: str
+    recipe: str
+    changes: tuple[str, ...] = ()
+
+
+class RowFailed(RuntimeError):
+    """The process of a row did not come to its end."""
+
+
+def digest(row: Row) -> str:
+    """Return a hash of what the recipe says; settings at their default do not count, nor new ones."""
+    from megalabel.recipes.load_recipe import load_recipe
+
+    recipe = load_recipe(row.recipe, row.changes)
+    told = recipe.model_dump(mode="json", exclude_defaults=True)
+    for name in ("about", "differs", "paper", "published", "seed"):
+        told.pop(name, None)
+    return digest_of(told)
+
+
+def digest_of(told: Any) -> str:
+    """Return a short hash of something that can be written as JSON."""
+    return blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def write_rows(path: Path, document: dict[str, Any]) -> None:
+    """Write a file of rows whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def in_own_process(
+    command: Sequence[str],
+    request: Mapping[str, Any],
+    *,
+    variables: Mapping[str, str] | None = None,
+    minutes: float | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Run ``command REQUEST OUT`` and return the JSON it wrote to OUT."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "row.json"
+        try:
+            done = subprocess.run(
+                [*command, json.dumps(request), str(out)],
+                stdout=subprocess.DEVNULL if quiet else None,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=None if variables is None else {**os.environ, **variables},
+                timeout=None if minutes is None else 60 * minutes,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise RowFailed(f"stopped after {minutes:g} minutes") from None
+        if done.returncode or not out.is_file():
+            raise RowFailed(f"exit code {done.returncode}\n{done.stderr[-4_000:]}")
+        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return found

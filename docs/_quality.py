@@ -1,0 +1,114 @@
+"""Tables of systems side by side, from results/quality/*.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+NAMES = ["P@1", "P@3", "P@5", "R@10", "PSP@1", "PSP@3", "PSP@5", "RP@5", "nDCG@5"]
+HEADLINE = ["P@1", "P@5", "PSP@1", "PSP@5"]
+COSTS = ["fit, s", "CPU s", "peak MB", "parameters"]
+ROLES = ("flagship", "ours", "peer")
+NOTHING = "Nothing is measured yet.\n"
+
+Rows = list[dict[str, Any]]
+Table = Callable[[list[str], list[list[str]]], str]
+Where = Callable[[dict[str, Any]], str]
+
+
+def load_quality(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the documents of all data sets by name."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    return {document["rows"][0]["data"]: document for document in found if document["rows"]}
+
+
+def quality_text(documents: dict[str, dict[str, Any]], table: Table, where: Where) -> str:
+    """Return one table for each data set: the flagship first, then our other recipes, then the peers."""
+    parts = []
+    for data, document in documents.items():
+        systems = by_system(document["rows"])
+        leader = {name: max(average(rows, name) for rows in systems.values()) for name in NAMES}
+        lines = [
+            [title(rows), *(bold(figure(rows, name), average(rows, name) == leader[name]) for name in NAMES),
+             *costs(rows)]
+            for rows in systems.values()
+        ]  # fmt: skip
+        head = ["system", *NAMES, *COSTS]
+        parts.append(f"### {data}\n\n{table(head, lines)}\n{conditions(document['rows'])}; {where(document)}.\n")
+    return "\n".join(parts) or NOTHING
+
+
+def quality_short_text(documents: dict[str, dict[str, Any]], table: Table) -> str:
+    """Return, for each data set with a flagship row, its headline figures beside the best of all peers on each."""
+    lines = []
+    for data, document in documents.items():
+        systems = by_system(document["rows"])
+        peers = [rows for rows in systems.values() if rows[0]["role"] == "peer"]
+        for flagship in (rows for rows in systems.values() if rows[0]["role"] == "flagship"):
+            best = {name: max(peers, key=lambda rows, name=name: average(rows, name)) for name in HEADLINE if peers}
+            leads = {name: not peers or average(flagship, name) >= average(best[name], name) for name in HEADLINE}
+            own = [bold(figure(flagship, name), leads[name]) for name in HEADLINE]
+            lines.append([data, title(flagship), *own, *costs(flagship)[:3]])
+            if peers:
+                theirs = [bold(figure(best[name], name), not leads[name]) for name in HEADLINE]
+                lines.append(["", f"best of {len(peers)} peers on each metric", *theirs, "", "", ""])
+    return table(["data", "system", *HEADLINE, *COSTS[:3]], lines) if lines else NOTHING
+
+
+def by_system(rows: Rows) -> dict[str, Rows]:
+    """Return the rows of each system: by role, then the better P@1 first."""
+    found: dict[str, Rows] = {}
+    for row in rows:
+        found.setdefault(row["system"], []).append(row)
+    order = sorted(found, key=lambda name: (ROLES.index(found[name][0]["role"]), -average(found[name], "P@1"), name))
+    return {name: found[name] for name in order}
+
+
+def average(rows: Rows, name: str) -> float:
+    """Return the mean over seeds."""
+    return mean(row[name] for row in rows)
+
+
+def figure(rows: Rows, name: str) -> str:
+    """Return a metric: with the standard deviation over seeds where there are several."""
+    values = [row[name] for row in rows]
+    return f"{values[0]:.2f}" if len(values) == 1 else f"{mean(values):.1f} ± {stdev(values):.1f}"
+
+
+def costs(rows: Rows) -> list[str]:
+    """Return seconds by the clock and of the processor, memory and parameters, means over seeds."""
+    known = [row["parameters"] for row in rows if row["parameters"] is not None]
+    return [
+        f"{average(rows, 'fit_seconds'):,.0f}",
+        f"{average(rows, 'fit_cpu_seconds'):,.0f}",
+        f"{average(rows, 'peak_mb'):,.0f}",
+        f"{mean(known) / 1e6:,.1f} M" if known else "-",
+    ]
+
+
+def title(rows: Rows) -> str:
+    """Return what a system is called in a table; our recipes look like what one types."""
+    name = rows[0]["system"]
+    return name if rows[0]["role"] == "peer" else f"`{name}`"
+
+
+def bold(text: str, best: bool) -> str:
+    """Mark the best figure."""
+    return f"**{text}**" if best else text
+
+
+def conditions(rows: Rows) -> str:
+    """Say which seeds, how many threads, and the days where there are several."""
+    threads, days = sorted({row["threads"] for row in rows}), sorted({row["date"] for row in rows})
+    groups = {tuple(sorted(row["seed"] for row in own)) for own in by_system(rows).values()}
+    seeds = " or ".join(listed(group) for group in sorted(groups))
+    span = f"; measured {days[0]} to {days[-1]}" if len(days) > 1 else ""
+    return f"Seeds: {seeds}; threads: {listed(threads)}{span}"
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Return values with commas."""
+    return ", ".join(str(value) for value in values)
