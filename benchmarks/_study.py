@@ -41,7 +41,7 @@ SAMPLES = 5  # test texts whose predictions are kept
 def arguments(about: str) -> argparse.Namespace:
     """Read the options every study takes."""
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--data", nargs="+", required=True, help="data sets: folders or built-in names")
+    parser.add_argument("--data", nargs="+", default=["pydocs"], help="data sets: folders or built-in names")
     parser.add_argument("--seed", type=int, nargs="+", default=[0])
     parser.add_argument("--only", nargs="+", help="rows to run, by name")
     parser.add_argument("--minutes", type=float, help="start no further row after so many minutes")

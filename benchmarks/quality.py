@@ -101,7 +101,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the options."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [system.name for system in SYSTEMS]
-    parser.add_argument("--data", nargs="+", required=True, help="data sets: folders or built-in names")
+    parser.add_argument("--data", nargs="+", default=["pydocs"], help="data sets: folders or built-in names")
     parser.add_argument("--systems", nargs="+", choices=names, metavar="NAME", help=f"of: {', '.join(names)}")
     parser.add_argument("--seed", type=int, nargs="+", default=[0])
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of every system")

@@ -18,8 +18,13 @@ from megalabel._version import __version__
 from megalabel.data.dataset import Labels, Split
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.files import json_rows, writing, writing_folder
+from megalabel.fusion import Fusion, union
+from megalabel.heads.answers import Answers, DenseAnswers
 from megalabel.index import ExactIndex
 from megalabel.metrics.evaluate import evaluate
+from megalabel.metrics.propensity import inverse_propensity
+from megalabel.progress import progress
+from megalabel.training.fitted import Fitted
 from megalabel.training.vectors import LabelSide, fold_labels, fold_queries, label_side, query_side
 from megalabel.types import TopK
 
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Model", "Prediction"]
 
 FORMAT = 1  # of a model folder
+ROWS = 1024  # queries fused at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,8 @@ class Model:
         labels: texts and uids of the labels, in the order of training.
         weights: how much each head counts when scores are added.
         seen: label frequencies of the training data.
+        fitted: heads that train no encoder.
+        fusion: puts all heads together; without it, scores of the network's heads are added.
 
     >>> from megalabel import load, train
     >>> data = load("synthetic:points=400,labels=30")
@@ -80,12 +88,23 @@ class Model:
     True
     """
 
-    def __init__(self, network: Network, labels: Labels, weights: Mapping[str, float], seen: Seen) -> None:
+    def __init__(
+        self,
+        network: Network,
+        labels: Labels,
+        weights: Mapping[str, float],
+        seen: Seen,
+        fitted: Fitted | None = None,
+        fusion: Fusion | None = None,
+    ) -> None:
         self.network = network
         self.labels = labels
         self.weights = dict(weights)
         self.seen = seen
+        self.fitted = Fitted(seen.counts) if fitted is None else fitted
+        self.fusion = fusion
         self._side: dict[str, LabelSide] | None = None
+        self._indexes: dict[str, tuple[ExactIndex, bool]] = {}
 
     def predict(self, texts: Sequence[str], k: int = 5, *, heads: str = "all") -> list[list[Prediction]]:
         """Return the k best labels of each text, best first; all of them where there are fewer than k."""
@@ -101,11 +120,61 @@ class Model:
 
     def search(self, texts: Sequence[str], k: int, *, heads: str = "all", exclude: csr_matrix | None = None) -> TopK:
         """Return ids and scores [n, k] for texts; ``exclude`` [n, L] leaves pairs out before the cut."""
+        if heads == "all" and self.fusion is not None:
+            return self._fused(texts, k, exclude)
+        if heads in self.fitted.heads:
+            return self.answers(texts)[heads].best(k, exclude)
         weights = self.chosen(heads)
         self.network.eval()
         vectors, bias = fold_labels(self.label_side(), weights)
         queries = fold_queries(query_side(self.network, self._tokenise(texts)), weights, bias=bias)
         return ExactIndex(vectors).search(queries, k, exclude=exclude)
+
+    @property
+    def heads(self) -> list[str]:
+        """Names of all heads, those of the network first."""
+        return [*self.weights, *self.fitted.heads]
+
+    def answers(self, texts: Sequence[str]) -> dict[str, Answers]:
+        """Return what each head says of the texts by itself."""
+        self.network.eval()
+        queries = query_side(self.network, self._tokenise(texts))
+        found: dict[str, Answers] = {}
+        for name, vectors in queries.items():
+            index, bias = self._index(name)
+            found[name] = DenseAnswers(index, fold_queries({name: vectors}, {name: 1.0}, bias=bias))
+        return found | self.fitted.answers(texts, queries)
+
+    def candidates(
+        self, texts: Sequence[str], exclude: csr_matrix | None = None
+    ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
+        """Return the labels [n, C] that any head proposes, -1 at the end of a row, and their scores by every head."""
+        k = min(self.network.recipe.predict.candidates, len(self.labels))
+        answers = self.answers(texts)
+        ids = union(*(answer.best(k, exclude) for answer in answers.values()))
+        return ids, {name: answer.of(ids) for name, answer in answers.items()}
+
+    def _fused(self, texts: Sequence[str], k: int, exclude: csr_matrix | None) -> TopK:
+        """Rank the candidates of all heads by the fusion, some queries at a time."""
+        assert self.fusion is not None
+        tail = self.network.recipe.predict.tail
+        rare = inverse_propensity(self.seen.counts, self.seen.points, *self.seen.propensity) if tail else None
+        parts = []
+        with progress("searching", total=len(texts), unit="queries") as step:
+            for start in range(0, len(texts), ROWS):
+                some = slice(start, min(start + ROWS, len(texts)))
+                out = None if exclude is None else exclude[some]
+                ids, scores = self.candidates(texts[some], out)
+                parts.append(self.fusion.rank(scores, ids, self.fitted.counts, k, inverse_propensity=rare, tail=tail))
+                step(some.stop - start)
+        return TopK(np.concatenate([part.ids for part in parts]), np.concatenate([part.scores for part in parts]))
+
+    def _index(self, name: str) -> tuple[ExactIndex, bool]:
+        """Return the index of one head, and whether its vectors end in a bias; made once."""
+        if name not in self._indexes:
+            vectors, bias = fold_labels(self.label_side(), {name: 1.0})
+            self._indexes[name] = ExactIndex(vectors), bias
+        return self._indexes[name]
 
     def encode(self, texts: Sequence[str], *, heads: str = "all") -> NDArray[np.float32]:
         """Return the query vectors [n, d] that are searched with."""
@@ -155,8 +224,10 @@ class Model:
         """Return the weights of the heads asked for: ``all``, or one of them by name."""
         if heads == "all":
             return {name: weight for name, weight in self.weights.items() if weight > 0}
+        if heads in self.fitted.heads:
+            raise SettingError(f"the head {heads!r} has no vectors", remedy=nearest(heads, ["all", *self.weights]))
         if heads not in self.weights:
-            raise SettingError(f"this model has no head {heads!r}", remedy=nearest(heads, ["all", *self.weights]))
+            raise SettingError(f"this model has no head {heads!r}", remedy=nearest(heads, ["all", *self.heads]))
         return {heads: 1.0}
 
     def label_side(self) -> dict[str, LabelSide]:
@@ -185,6 +256,7 @@ class Model:
                 out.write(dump_recipe(self.network.recipe).encode())
             with writing(place / "heads.safetensors") as out:
                 out.write(pack({name: value.detach().contiguous() for name, value in self._head_tensors().items()}))
+            self.fitted.save(place / "fitted")
             with writing(place / "labels.jsonl.gz") as out:
                 rows = zip(self.labels.uids, self.labels.texts, self.seen.counts.tolist(), strict=True)
                 for uid, text, points in rows:
@@ -197,6 +269,7 @@ class Model:
                 "points": self.seen.points,
                 "propensity": self.seen.propensity,
                 "weights": self.weights,
+                "fusion": None if self.fusion is None else self.fusion.to_dict(),
                 "sha256": {path.relative_to(place).as_posix(): _sha256(path) for path in _files(place)},
             }
             with writing(place / "model.json") as out:
@@ -221,8 +294,11 @@ class Model:
         card = _read_card(place / "model.json")
         _check_files(place, card["sha256"])
         labels, counts = _read_labels(place / "labels.jsonl.gz")
-        network = Network(load_recipe(place / "recipe.yaml"), load_encoder(place / "encoder"), len(labels))
-        model = cls(network, labels, card["weights"], Seen(counts, card["points"], tuple(card["propensity"])))
+        recipe = load_recipe(place / "recipe.yaml")
+        network = Network(recipe, load_encoder(place / "encoder"), len(labels))
+        seen = Seen(counts, card["points"], tuple(card["propensity"]))
+        fusion = None if card["fusion"] is None else Fusion.from_dict(card["fusion"])
+        model = cls(network, labels, card["weights"], seen, Fitted.load(place / "fitted", recipe), fusion)
         try:
             tensors = load_file(place / "heads.safetensors")
         except (OSError, SafetensorError) as error:

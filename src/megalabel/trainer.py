@@ -19,6 +19,7 @@ from megalabel.data.tokens import store_tokens
 from megalabel.encoders import load_encoder
 from megalabel.errors import DataError, WriteError
 from megalabel.files import make_folder, writing
+from megalabel.fusion import Fusion
 from megalabel.model import Model, Seen
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe
 from megalabel.recipes.schema import Recipe
@@ -26,6 +27,7 @@ from megalabel.training.augment_train import augment_train
 from megalabel.training.checkpoint import list_checkpoints
 from megalabel.training.cluster_labels import cluster_labels
 from megalabel.training.display import display
+from megalabel.training.fit_heads import fit_heads
 from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
 from megalabel.training.run import Phase, Texts
@@ -89,16 +91,36 @@ def _run(recipe: Recipe, data: Dataset, folder: Path, resume: bool, say: Callabl
         if best["epoch"] > 0:
             found = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
             say(f"best on validation after {best['epoch']} of {recipe.training.epochs} epochs: {found}")
-        if len(weights) > 1:
+        if len(weights) > 1 and recipe.predict.weights != "fusion":
             say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
+        fitted = fit_heads(recipe, phase.network, data, say)
+        fusion = None
+        if recipe.predict.weights == "fusion":
+            fusion = _fuse(Model(phase.network, data.labels, weights, Seen.of(data), fitted), data, say)
         if recipe.training.refit:
             epochs = best["epoch"] if best["epoch"] > 0 else recipe.training.epochs
             say(f"training again on train + validation for {epochs} epochs")
             whole = _augmented(recipe, data.refit(), say)
             start, _ = _stages(recipe, whole, run, "refit", lengths, say)
             phase, _ = _phase(recipe, whole, run, "refit", epochs, start)
+            fitted = fit_heads(recipe, phase.network, data.refit(), say)
     phase.network.eval()
-    return Model(phase.network, data.labels, weights, Seen.of(data))
+    return Model(phase.network, data.labels, weights, Seen.of(data), fitted, fusion)
+
+
+def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> Fusion:
+    """Fit the fusion of all heads on the validation rows.
+
+    Rows that carry the only point of a label are never held out, so such a label cannot be
+    right in a row that was: there it is no candidate, lest rare labels look worse than they are.
+    """
+    val = data.split("val")
+    ids, scores = model.candidates(val.texts, val.excluded())
+    if data.before is not None:
+        ids = np.where((ids >= 0) & (data.counts[ids] > 1), ids, -1)
+    found = Fusion.fit(scores, ids, val.targets, model.fitted.counts)
+    say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
+    return found
 
 
 def _augmented(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dataset:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
+
+from megalabel.compiled import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["walk"]
 
 
-@njit(cache=True)
+@compiled
 def _mix(value: np.uint64) -> np.uint64:
     """Spread every bit over all 64 (the finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014)."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -21,7 +22,7 @@ def _mix(value: np.uint64) -> np.uint64:
     return value ^ (value >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def walk(
     first: int,
     last: int,

@@ -10,6 +10,7 @@ __all__ = [
     "AugmentSettings",
     "Batching",
     "Encoder",
+    "FittedSettings",
     "HeadSettings",
     "LossSettings",
     "Negatives",
@@ -118,6 +119,32 @@ class HeadSettings(_Strict):
     weight: Annotated[float, Field(ge=0)] = 1.0  # of its loss; 0: the head stays as it starts
 
 
+class FittedSettings(_Strict):
+    """A head that is fitted when the network is trained; :class:`megalabel.heads.Memory` or ``Linear``."""
+
+    kind: Literal["memory", "linear"]
+    labels: Literal["none", "self", "gandalf"] = "none"  # label texts as rows: none, each for itself, or Gandalf's
+    most: PositiveInt | None = None  # targets of a label text, for gandalf
+    of: str = "ngrams"  # memory: what is compared, n-grams or the query vectors of the head with this name
+    nearest: PositiveInt = 50  # memory
+    power: Positive = 3.0  # memory
+    C: Positive = 1.0  # linear, as all that follow
+    mined: PositiveInt = 100  # wrong labels of each row's nearest other rows: its hard negatives
+    uniform: Annotated[int, Field(ge=0)] = 50  # negatives of each label drawn at random
+    rounds: PositiveInt = 2  # trainings; from the second on, with the best wrong labels of the last
+    prune: Annotated[float, Field(ge=0)] = 0.1  # smaller weights are dropped
+
+    @model_validator(mode="after")
+    def _fits(self) -> FittedSettings:
+        others = {"memory": ("C", "mined", "uniform", "rounds", "prune"), "linear": ("of", "nearest", "power")}[
+            self.kind
+        ]
+        for name in others:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{self.kind} has no setting {name}")
+        return self
+
+
 class Positives(_Strict):
     """Which positives of a query enter the pool."""
 
@@ -182,9 +209,11 @@ class Training(_Strict):
 
 
 class Predict(_Strict):
-    """How heads are put together: weights given, or chosen on validation."""
+    """How heads are put together: weights given, chosen on validation, or a fusion of all heads fitted on it."""
 
-    weights: dict[str, float] | Literal["equal", "validation"] = "equal"
+    weights: dict[str, float] | Literal["equal", "validation", "fusion"] = "equal"
+    candidates: PositiveInt = 100  # fusion: labels each head proposes
+    tail: Annotated[float, Field(ge=0, le=1)] = 0.0  # fusion: rank by p x (inverse propensity)^tail
 
 
 class Stage(_Strict):
@@ -216,6 +245,8 @@ class Recipe(_Strict):
     augment: AugmentSettings | None = None  # also a plain name: gandalf, none
     encoder: Encoder = Encoder()
     heads: dict[str, HeadSettings]
+    fitted: dict[str, FittedSettings] = {}  # heads that train no encoder
+    ngrams: dict[str, int | bool | list[int] | list[float]] = {}  # options of megalabel.encoders.SparseEncoder
     batching: Batching = Batching()
     training: Training
     predict: Predict = Predict()
@@ -229,7 +260,7 @@ class Recipe(_Strict):
 
     def stage(self, stage: Stage) -> Recipe:
         """Return the recipe of a stage."""
-        document = self.model_dump(mode="json") | {"stages": [], "predict": {}}
+        document = self.model_dump(mode="json") | {"stages": [], "fitted": {}, "predict": {}}
         return Recipe.model_validate(_merged(document, stage.changes))
 
     @model_validator(mode="after")
@@ -255,6 +286,13 @@ class Recipe(_Strict):
             raise ValueError("a recipe needs a head whose weight is not 0")
         if isinstance(self.predict.weights, dict) and set(self.predict.weights) != set(self.heads):
             raise ValueError(f"predict.weights must name the heads {', '.join(self.heads)}")
+        if self.fitted and self.predict.weights != "fusion":
+            raise ValueError("heads under fitted need predict.weights: fusion")
+        for name, settings in self.fitted.items():
+            if name in self.heads or name == "all":
+                raise ValueError(f"fitted.{name} needs a name of its own")
+            if settings.of != "ngrams" and settings.of not in self.heads:
+                raise ValueError(f"fitted.{name}.of must be ngrams or one of the heads {', '.join(self.heads)}")
         if self.batching.labels == "all" and (self.batching.negatives.mined or self.batching.negatives.uniform):
             raise ValueError("with all labels in the loss there is nothing to mine or draw")
         return self

@@ -167,7 +167,7 @@ class Phase:
         if isinstance(wanted, dict):
             return dict(wanted)
         names = list(self.recipe.heads)
-        if wanted == "equal" or len(names) == 1 or self.texts.val is None:
+        if wanted != "validation" or len(names) == 1 or self.texts.val is None:
             return {name: 1.0 / len(names) for name in names}
         queries, labels = self._sides()
         return choose_weights(self.data, queries, labels, self.recipe.training.select)

@@ -1,0 +1,181 @@
+"""Texts as sparse rows: hashed words, pairs of words and character n-grams, weighted by tf-idf."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from scipy import sparse
+
+from megalabel.encoders._arrays import read_part, write_part
+from megalabel.encoders._features import Features
+from megalabel.errors import DataError, SettingError
+from megalabel.progress import progress
+from megalabel.types import Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from os import PathLike
+
+    from numpy.typing import NDArray
+
+__all__ = ["SparseEncoder"]
+
+_CHUNK = 4_096  # texts at a time
+_KINDS = ("words", "bigrams", "characters")
+
+
+class SparseEncoder:
+    r"""Encode a text as a sparse row of length 1, each feature weighted by tf-idf.
+
+    .. math::
+        x_t \propto c_{\text{kind}(t)} (1 + \log n_{tx})
+        \frac{1 + \log((n + 1) / (n_t + 1))}{1 + \log(n + 1)}
+
+    with n_tx how often text x has feature t, n_t the texts of ``fit`` that have it, of n in
+    all, and c the weight of its kind (Salton and Buckley 1988, "Term-weighting approaches in
+    automatic text retrieval"). Features are whole words, pairs of neighbouring words and
+    character n-grams of words, all in lower case and hashed, so there is no vocabulary to keep
+    (Weinberger et al., ICML 2009). It is fitted by counting; nothing is trained.
+
+    Args:
+        words, bigrams, characters: columns of whole words, word pairs and n-grams; a power of
+            two, 0 leaves them out. Features that meet in a column count as one.
+        ngrams: lengths of the character n-grams.
+        weights: c of words, bigrams and characters, in this order.
+        sublinear: take 1 + log n_tx as above; n_tx itself otherwise.
+        least: texts of ``fit`` that must have a feature; rarer ones are left out.
+
+    >>> encoder = SparseEncoder(words=256, bigrams=256, characters=0).fit(["red shoe", "a red shoe", "blue hat"])
+    >>> rows = encoder.encode(["red shoe", "blue shoe", ""])
+    >>> rows.shape, rows.getnnz(axis=1).tolist()
+    ((3, 512), [3, 2, 0])
+    >>> bool(rows[0] @ rows[1].T > 0)
+    True
+    """
+
+    kind: ClassVar[str] = "sparse"
+
+    def __init__(
+        self,
+        *,
+        words: int = 2**18,
+        bigrams: int = 2**20,
+        characters: int = 2**20,
+        ngrams: Sequence[int] = (3, 4, 5),
+        weights: Sequence[float] = (1.0, 1.0, 0.5),
+        sublinear: bool = True,
+        least: int = 1,
+    ) -> None:
+        self.words, self.bigrams, self.characters = words, bigrams, characters
+        self.ngrams, self.weights = list(ngrams), list(weights)
+        self.sublinear, self.least = sublinear, least
+        self.idf_: NDArray[np.float32] | None = None  # [columns], 0 for a feature left out
+        self._check()
+        self.features = Features(None, words=words, bigrams=bigrams, characters=characters, ngrams=self.ngrams)
+
+    @property
+    def columns(self) -> int:
+        """Number of columns F of the rows."""
+        return self.features.rows
+
+    def tokenise(self, texts: Sequence[str]) -> Tokens:
+        """Return the features of the texts, for texts that are asked for more than once."""
+        return self.features.tokenise(texts)
+
+    def fingerprint(self) -> str:
+        """Return a hash of all that decides which features a text has."""
+        return self.features.fingerprint()
+
+    def fit(self, texts: Sequence[str] | Tokens) -> Self:
+        """Count in how many of the texts each feature stands; give those of train and labels together."""
+        if len(texts) == 0:
+            raise DataError("there are no texts to count features in")
+        seen = np.zeros(self.columns, dtype=np.int64)
+        for counts in self._counts(texts, "counting features"):
+            seen += np.bincount(counts.indices, minlength=self.columns)
+        n = len(texts)
+        found = (1 + np.log((n + 1) / (seen + 1))) / (1 + np.log(n + 1))
+        found *= np.repeat(self.weights, [getattr(self, kind) for kind in _KINDS])
+        found[seen < self.least] = 0
+        self.idf_ = found.astype(np.float32)
+        return self
+
+    def encode(self, texts: Sequence[str] | Tokens) -> sparse.csr_matrix:
+        """Return rows [n, columns] float32 of length 1, columns sorted; a text without features gives an empty one."""
+        if self.idf_ is None:
+            raise SettingError("the features have no weights yet", remedy="call fit with texts of train and labels")
+        parts = [self._weigh(counts, self.idf_) for counts in self._counts(texts, "encoding")]
+        return sparse.csr_matrix(sparse.vstack(parts, format="csr"))
+
+    def config(self) -> dict[str, Any]:
+        """Return ``kind`` and the arguments of the constructor, ready for JSON."""
+        return {"kind": self.kind} | {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write a folder for ``load``, in place of an older one, or nothing."""
+        if self.idf_ is None:
+            raise SettingError("the features have no weights yet", remedy="call fit before save")
+        write_part(folder, self.kind, self.config(), {"idf": self.idf_})
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> Self:
+        """Return the encoder that ``save`` wrote."""
+        settings, arrays = read_part(folder, cls.kind, inspect.signature(cls).parameters, ["idf"])
+        encoder = cls(**settings)
+        if arrays["idf"].shape != (encoder.columns,) or arrays["idf"].dtype != np.float32:
+            remedy = "the settings must be those the weights were made with"
+            raise DataError(f"idf is {arrays['idf'].shape}, not [{encoder.columns}]", path=folder, remedy=remedy)
+        encoder.idf_ = arrays["idf"]
+        return encoder
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}={value!r}" for name, value in self.config().items() if name != "kind")
+        return f"SparseEncoder({told})"
+
+    def _counts(self, texts: Sequence[str] | Tokens, what: str) -> Iterator[sparse.csr_matrix]:
+        """Yield how often each text of a chunk has each feature: [chunk, columns] float32, columns sorted."""
+        with progress(what, total=len(texts), unit="texts") as step:
+            for start in range(0, max(1, len(texts)), _CHUNK):  # no texts are one empty chunk
+                stop = min(start + _CHUNK, len(texts))
+                if isinstance(texts, Tokens):
+                    tokens = texts.take(np.arange(start, stop))
+                else:
+                    tokens = self.features.tokenise(texts[start:stop])
+                ones = np.ones(len(tokens.ids), dtype=np.float32)
+                parts = ones, tokens.ids.astype(np.int32), tokens.offsets.astype(np.int32)
+                counts = sparse.csr_matrix(parts, shape=(stop - start, self.columns))
+                counts.sum_duplicates()
+                yield counts
+                step(stop - start)
+
+    def _weigh(self, counts: sparse.csr_matrix, idf: NDArray[np.float32]) -> sparse.csr_matrix:
+        """Turn counts into weights of length 1."""
+        if self.sublinear:
+            counts.data = 1 + np.log(counts.data)
+        counts.data *= idf[counts.indices]
+        counts.eliminate_zeros()
+        squares = counts.data.astype(np.float64) ** 2
+        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+        lengths = np.sqrt(np.bincount(rows, weights=squares, minlength=counts.shape[0]))
+        counts.data = (counts.data / lengths[rows]).astype(np.float32)
+        return counts
+
+    def _check(self) -> None:
+        for name in _KINDS:
+            size = getattr(self, name)
+            if size < 0 or size & (size - 1):
+                near = 1 << max(0, size - 1).bit_length()
+                raise SettingError(
+                    f"{name} is {size}", remedy=f"give a power of two such as {near}, or 0 to leave them out"
+                )
+        if self.words + self.bigrams + self.characters == 0:
+            raise SettingError("there are no features", remedy="give words, bigrams or characters a size")
+        if self.characters and (not self.ngrams or min(self.ngrams) < 1):
+            raise SettingError(f"ngrams is {self.ngrams}", remedy="give lengths such as [3, 4, 5], or characters: 0")
+        if len(self.weights) != len(_KINDS) or not all(0 < weight < np.inf for weight in self.weights):
+            remedy = "give three numbers above 0, of words, bigrams and characters"
+            raise SettingError(f"weights is {self.weights}", remedy=remedy)
+        if self.least < 1:
+            raise SettingError(f"least must be at least 1, not {self.least}")

@@ -1,0 +1,280 @@
+"""One probability per query and label from the scores of several heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import log_expit
+
+from megalabel.errors import DataError, SettingError
+from megalabel.fusion._rows import (
+    best_first,
+    cells_of,
+    check_candidates,
+    known_scores,
+    labels_of,
+    live_cells,
+    logs_of,
+    numbers,
+)
+from megalabel.fusion._weights import features, fit_weights, scale_of
+from megalabel.fusion.calibrate import Calibration
+from megalabel.types import TopK
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from scipy.sparse import csr_matrix
+
+__all__ = ["Fusion"]
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A small logistic model over the scores that every head gives to every candidate.
+
+    With z_h = (s_h - mean_h) / scale_h for the score of head h, best_h the largest z_h among the
+    candidates of the row, and n_l the training points of label l, the log-odds are
+
+        f = sum_h [weights_h z_h + margins_h (z_h - best_h)] + frequency log(1 + n_l) + bias
+
+    and p = calibration(f), which keeps the order of f within a row (see
+    :class:`~megalabel.fusion.calibrate.Calibration`). Order within a row rests on weights_h + margins_h;
+    margins tell rows apart in which a head is sure from rows in which it is not.
+
+    A missing score (NaN or -inf, from a head that keeps short lists) counts as ``floors_h``, the lowest
+    score that the head gave to any candidate in the fit.
+
+    >>> from scipy.sparse import csr_matrix
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.random((200, 5)) < 0.3
+    >>> scores = {"text": truth + rng.normal(size=(200, 5)), "memory": 2.0 * truth + rng.normal(size=(200, 5))}
+    >>> candidates, counts = np.tile(np.arange(5), (200, 1)), np.ones(5, dtype=np.int64)
+    >>> fusion = Fusion.fit(scores, candidates, csr_matrix(truth, dtype=np.float32), counts)
+    >>> fusion.weights[1] > fusion.weights[0]
+    True
+    >>> fusion.rank(scores, candidates, counts, k=2).ids.shape
+    (200, 2)
+    """
+
+    names: tuple[str, ...]  # [H] the heads
+    floors: tuple[float, ...]  # [H] what a missing score counts as
+    means: tuple[float, ...]  # [H]
+    scales: tuple[float, ...]  # [H], above 0
+    weights: tuple[float, ...]  # [H]
+    margins: tuple[float, ...]  # [H]
+    frequency: float
+    bias: float
+    calibration: Calibration
+
+    @classmethod
+    def fit(
+        cls,
+        scores: Mapping[str, NDArray[np.floating[Any]]],
+        candidates: NDArray[np.integer[Any]],
+        targets: csr_matrix,
+        counts: NDArray[np.integer[Any]],
+        *,
+        exclude: csr_matrix | None = None,
+        hard: int = 10,
+        l2: float = 100.0,
+    ) -> Fusion:
+        """Fit on validation rows, by penalised logistic regression over their hard candidates.
+
+        Hard are the ``hard`` best candidates of each row, first by the plain sum of z_h, then by a
+        first fit. The many easy candidates are left out: there label frequency tells most, and a model
+        fitted on them trusts it too much at the top, where the ranking is decided.
+
+        The penalty pulls towards equal weights, no margins and no frequency: l2/2 times the
+        squared distance, in units of standard deviations, while the slope of the plain sum is nearly
+        free. A few rows therefore give the plain sum, thousands the logistic fit, without a limit
+        between the two. The calibration is fitted on all candidates. Relevant labels that no head
+        proposed do not count.
+
+        Args:
+            scores: head name -> [Q, C] scores of the candidates, higher is better.
+            candidates: [Q, C] label ids, each once in its row, padded with -1; see
+                :func:`~megalabel.fusion.union.union`.
+            targets: [Q, L] relevance in [0, 1].
+            counts: [L] training points of each label.
+            exclude: [Q, L], its non-zero cells take no part.
+            hard: candidates of each row to fit on.
+            l2: strength of the penalty; 100 weighs about as much as some tens of rows.
+
+        Raises:
+            DataError: input that does not fit together, or no relevant candidate at all.
+        """
+        _check_settings(scores, hard, l2)
+        labels = labels_of(counts)
+        candidates = check_candidates(candidates, labels)
+        live = live_cells(candidates, exclude, labels)
+        truth = cells_of(targets, candidates, labels, "targets")
+        if not ((truth >= 0) & (truth <= 1)).all():
+            raise DataError("targets must lie in [0, 1]")
+        if not truth[live].any():
+            raise DataError(
+                "no candidate of any row is relevant, there is nothing to fit on",
+                remedy="give more validation rows, or more candidates",
+            )
+        floors, means, scales, columns = [], [], [], []
+        for name, given in scores.items():
+            values, known = known_scores(given, live, name)
+            floors.append(float(values[known].min()) if known.any() else 0.0)
+            values = np.where(known, values, floors[-1])
+            means.append(float(values[live].mean()))
+            scales.append(scale_of(values[live]))
+            columns += features(values, live, means[-1], scales[-1])
+        frequency = logs_of(counts, candidates, "label counts", plus=1.0)
+        spread = scale_of(frequency[live])
+        columns.append((frequency - frequency[live].mean()) / spread)
+        found = fit_weights(columns, candidates, live, truth, hard, l2)
+        fusion = cls(
+            tuple(scores),
+            tuple(floors),
+            tuple(means),
+            tuple(scales),
+            tuple(found[:-2:2].tolist()),
+            tuple(found[1:-2:2].tolist()),
+            float(found[-2] / spread),
+            float(found[-1] - found[-2] / spread * frequency[live].mean()),
+            Calibration(1.0, 0.0),
+        )
+        logits = fusion._logits(scores, candidates, counts, live)
+        return replace(fusion, calibration=Calibration.fit(logits, truth))
+
+    def probabilities(
+        self,
+        scores: Mapping[str, NDArray[np.floating[Any]]],
+        candidates: NDArray[np.integer[Any]],
+        counts: NDArray[np.integer[Any]],
+        *,
+        exclude: csr_matrix | None = None,
+    ) -> NDArray[np.float64]:
+        """Return p [Q, C] of the candidates; 0 for padding and for cells of ``exclude``."""
+        return np.exp(self._log_probabilities(scores, candidates, counts, exclude))
+
+    def rank(
+        self,
+        scores: Mapping[str, NDArray[np.floating[Any]]],
+        candidates: NDArray[np.integer[Any]],
+        counts: NDArray[np.integer[Any]],
+        k: int,
+        *,
+        exclude: csr_matrix | None = None,
+        inverse_propensity: NDArray[np.floating[Any]] | None = None,
+        tail: float = 0.0,
+    ) -> TopK:
+        """Return the k candidates of each query with the largest p x inverse_propensity^tail.
+
+        With ``tail`` 0 that is p, best for P@k; 0.15 to 0.5 gives up a little of it for PSP@k, and 1
+        is what maximises PSP@k where p is exact. Equal values go to the lower label id; rows with fewer
+        than k candidates end in id -1, score -inf.
+
+        Args:
+            scores: head name -> [Q, C] scores, of the heads the model was fitted with.
+            candidates: [Q, C] label ids, padded with -1.
+            counts: [L] training points of each label.
+            k: labels per query.
+            exclude: [Q, L], its non-zero cells are left out.
+            inverse_propensity: [L] label weights; see
+                :func:`~megalabel.metrics.propensity.inverse_propensity`.
+            tail: exponent of those weights, at least 0.
+
+        Returns:
+            ids [Q, k] and the values they are ranked by.
+        """
+        if k < 1:
+            raise SettingError(f"k must be at least 1, not {k}")
+        if not (np.isfinite(tail) and tail >= 0):
+            raise SettingError(f"tail must be at least 0, not {tail}")
+        value = self._log_probabilities(scores, candidates, counts, exclude)
+        ids = np.asarray(candidates, dtype=np.int64)
+        if tail:
+            value = value + tail * logs_of(_weights(inverse_propensity, counts), ids, "label weights", plus=0.0)
+        order = best_first(value, ids, k)
+        value = np.take_along_axis(value, order, axis=1)
+        top = TopK(np.full((len(ids), k), -1, dtype=np.int64), np.full((len(ids), k), -np.inf, dtype=np.float32))
+        kept = np.isfinite(value)
+        top.ids[:, : order.shape[1]] = np.where(kept, np.take_along_axis(ids, order, axis=1), -1)
+        top.scores[:, : order.shape[1]] = np.where(kept, np.exp(value), -np.inf)
+        return top
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists and numbers, ready for JSON."""
+        found = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {**found, "calibration": self.calibration.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Fusion:
+        """Read what :meth:`to_dict` gave; anything else is a DataError."""
+        keys = [field.name for field in fields(cls)]
+        if not isinstance(values, Mapping) or set(values) != set(keys):
+            raise DataError(f"a fusion must hold {', '.join(keys)}")
+        names = values["names"]
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise DataError(f"names must be a list of head names, not {names!r}")
+        if not names or len(set(names)) < len(names):
+            raise DataError("a fusion needs at least one head, and a name of its own for each")
+        floors, means, scales, weights, margins = (
+            numbers(values[key], key, len(names)) for key in ("floors", "means", "scales", "weights", "margins")
+        )
+        if min(scales) <= 0:
+            raise DataError("scales must be above 0")
+        (frequency,), (bias,) = (numbers([values[key]], key, 1) for key in ("frequency", "bias"))
+        calibration = Calibration.from_dict(values["calibration"])
+        return cls(tuple(names), floors, means, scales, weights, margins, frequency, bias, calibration)
+
+    def _log_probabilities(
+        self,
+        scores: Mapping[str, NDArray[np.floating[Any]]],
+        candidates: NDArray[np.integer[Any]],
+        counts: NDArray[np.integer[Any]],
+        exclude: csr_matrix | None,
+    ) -> NDArray[np.float64]:
+        """Return log p [Q, C], -inf where there is no candidate."""
+        if set(scores) != set(self.names):
+            raise DataError(
+                f"scores of the heads {', '.join(scores) or 'none'}, this model fuses {', '.join(self.names)}",
+                remedy="give exactly those",
+            )
+        labels = labels_of(counts)
+        candidates = check_candidates(candidates, labels)
+        logits = self._logits(scores, candidates, counts, live_cells(candidates, exclude, labels))
+        found: NDArray[np.float64] = log_expit(self.calibration.log_odds(logits))
+        return found
+
+    def _logits(
+        self,
+        scores: Mapping[str, NDArray[np.floating[Any]]],
+        candidates: NDArray[np.int64],
+        counts: NDArray[np.integer[Any]],
+        live: NDArray[np.bool_],
+    ) -> NDArray[np.float64]:
+        """Return f [Q, C], -inf where there is no candidate."""
+        total = self.bias + self.frequency * logs_of(counts, candidates, "label counts", plus=1.0)
+        heads = zip(self.names, self.floors, self.means, self.scales, self.weights, self.margins, strict=True)
+        for name, floor, mean, scale, weight, margin in heads:
+            given, known = known_scores(scores[name], live, name)
+            value, away = features(np.where(known, given, floor), live, mean, scale)
+            total += weight * value + margin * away
+        return np.where(live, total, -np.inf)
+
+
+def _check_settings(scores: Mapping[str, object], hard: int, l2: float) -> None:
+    if not scores:
+        raise DataError("there is no head to fuse", remedy="give the scores of at least one")
+    if hard < 1:
+        raise SettingError(f"hard must be at least 1, not {hard}")
+    if not (np.isfinite(l2) and l2 > 0):
+        raise SettingError(f"l2 must be above 0, not {l2}", remedy="100 is the usual choice")
+
+
+def _weights(weights: NDArray[np.floating[Any]] | None, counts: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """Return the label weights, or say that there are none or not as many as labels."""
+    if weights is None:
+        raise SettingError("tail above 0 without label weights", remedy="pass inverse_propensity")
+    if np.shape(weights) != np.shape(counts):
+        raise DataError(f"label weights {list(np.shape(weights))} for {len(counts)} labels")
+    return np.asarray(weights)

@@ -1,0 +1,218 @@
+"""Search over sparse rows by the rows of each feature, in machine code; numba is loaded with this file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from megalabel.compiled import compiled
+from megalabel.heads._in_blocks import in_blocks
+from megalabel.heads._rows import no_cells
+from megalabel.types import TopK
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Inverted", "score"]
+
+_BLOCK = 256  # queries handed to a thread at a time
+_PROPOSALS = 4  # rows scored in full for each one wanted
+_INF = np.float32(np.inf)
+
+
+class Inverted:
+    """Finds the k rows of a sparse matrix [M, F] with the largest product with a query, plus a number of their own.
+
+    Only the rows that share a feature with the query are touched, then all M sums are looked
+    at once: ties go to the lower row. Sums are float32, added up by rising feature.
+
+    Args:
+        rows: [M, F] csr, columns sorted.
+        base: [M] what the sum of each row starts from; None for 0.
+        floor: a sum must be above it to be found.
+        common: features of more than this share of the rows propose nothing: the best 4 k rows
+            by the other features are summed up in full, and the best k of these are found.
+    """
+
+    def __init__(
+        self, rows: sparse.csr_matrix, base: NDArray[np.float32] | None, floor: float, common: float = 1.0
+    ) -> None:
+        self.whole = None if common >= 1 else rows
+        columns = (rows if common >= 1 else _without_common(rows, common)).tocsc()
+        self.shape = rows.shape
+        self.indptr, self.rows, self.values = columns.indptr.astype(np.int64), columns.indices, columns.data
+        self.base = np.zeros(rows.shape[0], dtype=np.float32) if base is None else base
+        self.floor = np.float32(floor)
+
+    def matrix(self) -> sparse.csr_matrix:
+        """Return the rows [M, F] as they were given."""
+        if self.whole is not None:
+            return self.whole
+        return sparse.csc_matrix((self.values, self.rows, self.indptr), shape=self.shape).tocsr()
+
+    def search(self, queries: sparse.csr_matrix, k: int, exclude: sparse.csr_matrix | None, what: str) -> TopK:
+        """Return the k best rows of each query [Q, F]; the stored cells of ``exclude`` [Q, M] are left out."""
+        if self.whole is None:
+            return self._propose(queries, k, exclude, what)
+        found = self._propose(queries, _PROPOSALS * k, exclude, what)
+        scores = score(queries, self.whole, self.base, found.ids)
+        best = np.lexsort((found.ids, -scores), axis=1)[:, :k]
+        return TopK(np.take_along_axis(found.ids, best, axis=1), np.take_along_axis(scores, best, axis=1))
+
+    def _propose(self, queries: sparse.csr_matrix, k: int, exclude: sparse.csr_matrix | None, what: str) -> TopK:
+        ids = np.full((queries.shape[0], k), -1, dtype=np.int64)
+        scores = np.full((queries.shape[0], k), -_INF, dtype=np.float32)
+        if exclude is None:
+            exclude = no_cells((queries.shape[0], len(self.base)))
+
+        def work(start: int, stop: int) -> None:
+            _search(
+                start, stop, queries.indptr, queries.indices, queries.data, self.indptr, self.rows, self.values,
+                self.base, self.floor, exclude.indptr, exclude.indices, ids, scores,
+            )  # fmt: skip
+
+        in_blocks(work, queries.shape[0], _BLOCK, what, unit="queries")
+        return TopK(ids, scores)
+
+
+def _without_common(rows: sparse.csr_matrix, common: float) -> sparse.csr_matrix:
+    """Return the rows without the features that more than this share of them have."""
+    rare = np.bincount(rows.indices, minlength=rows.shape[1]) <= common * rows.shape[0]
+    keep = rare[rows.indices]
+    indptr = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
+    return sparse.csr_matrix((rows.data[keep], rows.indices[keep], indptr), shape=rows.shape)
+
+
+def score(
+    queries: sparse.csr_matrix, rows: sparse.csr_matrix, base: NDArray[np.float32], candidates: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return the sums [Q, C] of candidate rows, to the bit those of the search; candidate -1 has -inf."""
+    found = np.empty(candidates.shape, dtype=np.float32)
+    query, row = (queries.indptr, queries.indices, queries.data), (rows.indptr, rows.indices, rows.data)
+
+    def work(start: int, stop: int) -> None:
+        _score(start, stop, query, row, base, rows.shape[1], candidates, found)
+
+    in_blocks(work, len(candidates), _BLOCK, "scoring", unit="queries")
+    return found
+
+
+@compiled
+def _score(
+    start: int,
+    stop: int,
+    queries: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
+    rows: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
+    base: NDArray[np.float32],
+    columns: int,
+    candidates: NDArray[np.int64],
+    scores: NDArray[np.float32],
+) -> None:
+    """Fill rows ``start`` to ``stop`` of the scores [Q, C] of candidate rows, added up as the search does."""
+    dense = np.zeros(columns, dtype=np.float32)
+    for query in range(start, stop):
+        for place in range(queries[0][query], queries[0][query + 1]):
+            dense[queries[1][place]] = queries[2][place]
+        for place in range(candidates.shape[1]):
+            row = candidates[query, place]
+            scores[query, place] = -_INF if row < 0 else _product(rows, row, base[row], dense)
+        for place in range(queries[0][query], queries[0][query + 1]):
+            dense[queries[1][place]] = 0
+
+
+@compiled
+def _product(
+    rows: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
+    row: int,
+    total: np.float32,
+    dense: NDArray[np.float32],
+) -> np.float32:
+    """Return the product of a sparse row and a dense one, added to ``total``."""
+    for place in range(rows[0][row], rows[0][row + 1]):
+        if dense[rows[1][place]] != 0:
+            total += dense[rows[1][place]] * rows[2][place]
+    return total
+
+
+@compiled
+def _search(
+    start: int,
+    stop: int,
+    indptr: NDArray[np.int32],
+    features: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    starts: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    values: NDArray[np.float32],
+    base: NDArray[np.float32],
+    floor: np.float32,
+    out_indptr: NDArray[np.int32],
+    out_rows: NDArray[np.int32],
+    ids: NDArray[np.int64],
+    scores: NDArray[np.float32],
+) -> None:
+    """Fill rows ``start`` to ``stop`` of ids and scores."""
+    sums = np.empty(len(base), dtype=np.float32)
+    for query in range(start, stop):
+        sums[:] = base
+        for place in range(indptr[query], indptr[query + 1]):
+            weight = weights[place]
+            for one in range(starts[features[place]], starts[features[place] + 1]):
+                sums[rows[one]] += weight * values[one]
+        for place in range(out_indptr[query], out_indptr[query + 1]):
+            sums[out_rows[place]] = -_INF
+        _select(sums, floor, ids[query], scores[query])
+
+
+@compiled
+def _select(sums: NDArray[np.float32], floor: np.float32, ids: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
+    """Fill ids and scores [k] with the largest sums above the floor, best first, equal ones by rising id."""
+    size, k = 0, len(ids)
+    bar = floor  # what a sum must be above: the worst of k found
+    for row in range(len(sums)):
+        if sums[row] > bar:
+            if size < k:
+                size += 1
+                _rise(ids, scores, size - 1, row, sums[row])
+            else:
+                _sink(ids, scores, size, row, sums[row])
+            if size == k:
+                bar = scores[0]
+    for last in range(size - 1, 0, -1):  # the worst goes to the end
+        row, score = ids[last], scores[last]
+        ids[last], scores[last] = ids[0], scores[0]
+        _sink(ids, scores, last, row, score)
+
+
+@compiled
+def _rise(ids: NDArray[np.int64], scores: NDArray[np.float32], place: int, row: int, score: np.float32) -> None:
+    """Put a row at the end of a heap whose first is the worst: lowest score, then highest id."""
+    while place > 0:
+        above = (place - 1) // 2
+        if scores[above] < score or (scores[above] == score and ids[above] > row):
+            break
+        ids[place], scores[place] = ids[above], scores[above]
+        place = above
+    ids[place], scores[place] = row, score
+
+
+@compiled
+def _sink(ids: NDArray[np.int64], scores: NDArray[np.float32], size: int, row: int, score: np.float32) -> None:
+    """Put a row in place of the first of a heap of ``size``."""
+    place = 0
+    while True:
+        below = 2 * place + 1
+        if below >= size:
+            break
+        other = below + 1
+        if other < size and (
+            scores[other] < scores[below] or (scores[other] == scores[below] and ids[other] > ids[below])
+        ):
+            below = other
+        if score < scores[below] or (score == scores[below] and row > ids[below]):
+            break
+        ids[place], scores[place] = ids[below], scores[below]
+        place = below
+    ids[place], scores[place] = row, score

@@ -1,0 +1,111 @@
+"""What a head says of some queries: its best labels, and its scores of any others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from megalabel.types import TopK
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from megalabel.heads.linear import Linear
+    from megalabel.index import ExactIndex
+
+__all__ = ["Answers", "DenseAnswers", "LinearAnswers", "StoredAnswers"]
+
+_GATHER = 1 << 24  # vector components gathered at a time
+
+
+class Answers(Protocol):
+    """The two questions fusion asks of every head about Q queries."""
+
+    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
+        """Return the k best labels; ``exclude`` [Q, L] leaves pairs out before the cut."""
+
+    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the scores [Q, C] of labels; where the candidate is -1 the score means nothing."""
+
+
+@dataclass(frozen=True)
+class DenseAnswers:
+    """Products of query vectors [Q, d] with the label vectors of an index."""
+
+    index: ExactIndex
+    queries: torch.Tensor
+
+    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
+        """Search all labels."""
+        return self.index.search(self.queries, k, exclude=exclude)
+
+    @torch.no_grad()
+    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Multiply with the candidates alone."""
+        ids = torch.from_numpy(np.maximum(candidates, 0)).to(self.index.vectors.device)
+        rows = max(1, _GATHER // max(1, ids.shape[1] * self.queries.shape[1]))
+        parts = [
+            torch.bmm(self.index.vectors[some], queries.unsqueeze(2)).squeeze(2)
+            for some, queries in zip(torch.split(ids, rows), torch.split(self.queries, rows), strict=True)
+        ]
+        found: NDArray[np.float32] = torch.cat(parts).cpu().numpy() if parts else np.empty(candidates.shape, np.float32)
+        return found
+
+
+@dataclass(frozen=True)
+class StoredAnswers:
+    """Scores [Q, L] that are there already, above zero; labels without one are at 0.
+
+    >>> answers = StoredAnswers(sparse.csr_matrix(np.array([[0, 0.25, 0.75]], dtype=np.float32)))
+    >>> answers.best(2, None).ids.tolist(), answers.of(np.array([[0, 2]])).tolist()
+    ([[2, 1]], [[0.0, 0.75]])
+    """
+
+    scores: sparse.csr_matrix
+
+    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
+        """Sort each row; of equal scores the lower label comes first, and -1 where there are no more."""
+        matrix = self.scores
+        if exclude is not None:
+            out = sparse.csr_matrix((np.ones(exclude.nnz, np.float32), exclude.indices, exclude.indptr), exclude.shape)
+            matrix = sparse.csr_matrix(matrix - matrix.multiply(out))
+            matrix.eliminate_zeros()
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        order = np.lexsort((matrix.indices, -matrix.data, rows))
+        place = np.arange(len(rows)) - matrix.indptr[rows]
+        order, place, rows = order[place < k], place[place < k], rows[place < k]
+        ids = np.full((matrix.shape[0], k), -1, dtype=np.int64)
+        scores = np.full((matrix.shape[0], k), -np.inf, dtype=np.float32)
+        ids[rows, place], scores[rows, place] = matrix.indices[order], matrix.data[order]
+        return TopK(ids, scores)
+
+    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Look the candidates up."""
+        width = np.int64(self.scores.shape[1])
+        rows = np.repeat(np.arange(self.scores.shape[0], dtype=np.int64), np.diff(self.scores.indptr))
+        keys = rows * width + self.scores.indices  # ascending: columns are sorted
+        wanted = np.arange(len(candidates), dtype=np.int64)[:, None] * width + np.maximum(candidates, 0)
+        place = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
+        if len(keys) == 0:
+            return np.zeros(candidates.shape, dtype=np.float32)
+        return np.where(keys[place] == wanted, self.scores.data[place], np.float32(0))
+
+
+@dataclass(frozen=True)
+class LinearAnswers:
+    """Scores of sparse classifiers for sparse queries [Q, F]."""
+
+    linear: Linear
+    queries: sparse.csr_matrix
+
+    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
+        """Search all labels."""
+        return self.linear.search(self.queries, k, exclude=exclude)
+
+    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Score the candidates alone."""
+        return self.linear.scores(self.queries, candidates)
