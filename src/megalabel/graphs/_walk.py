@@ -13,23 +13,19 @@ if TYPE_CHECKING:
 
 __all__ = ["walk"]
 
-
-@compiled
-def _mix(value: np.uint64) -> np.uint64:
-    """Spread every bit over all 64 (the finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014)."""
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
 
 
 @compiled
 def walk(
     first: int,
     last: int,
-    labels: NDArray[np.int32],
-    point_starts: NDArray[np.int64],
-    points: NDArray[np.int32],
-    label_starts: NDArray[np.int64],
+    labels: NDArray[np.integer],
+    point_starts: NDArray[np.integer],
+    points: NDArray[np.integer],
+    label_starts: NDArray[np.integer],
     length: int,
     reset: float,
     top: int,
@@ -42,56 +38,31 @@ def walk(
     ``labels`` and ``point_starts`` hold the labels of each point, ``points`` and
     ``label_starts`` the points of each label. Rows of ``columns`` and ``visits``
     [last - first, top] are filled from the left; how many cells of each count is
-    returned. A hop takes two numbers of SplitMix64, whose state starts from (seed, label): the high half
-    of the first chooses the point, its low half the label, the second decides on a new start.
+    returned.
     """
-    step, half = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
-    low = np.uint64(0xFFFFFFFF)
-    bound = np.uint64(min(reset, 1.0) * 4294967296.0)  # of 2 ** 32
     width = len(label_starts) - 1
-    counts = np.zeros(width, dtype=np.int64)
-    seen = np.empty(length + 1, dtype=np.int64)
-    sizes = np.empty(last - first, dtype=np.int64)
+    counts, seen = np.zeros(width, dtype=np.int64), np.empty(length + 1, dtype=np.int64)
+    draws, again = np.empty(length, dtype=np.uint64), np.ones(length + 1, dtype=np.bool_)
+    ends, sizes = np.empty(length, dtype=np.int64), np.empty(last - first, dtype=np.int64)
     for own in range(first, last):
         row = own - first
         if label_starts[own] == label_starts[own + 1]:
             columns[row, 0], visits[row, 0], sizes[row] = own, length, 1
             continue
-        state = _mix(_mix(np.uint64(seed) + step) + np.uint64(own) * step)
-        here, found = own, 0
-        for _ in range(length):
-            state += step
-            draw = _mix(state)
-            start = label_starts[here]
-            choice = ((draw >> half) * np.uint64(label_starts[here + 1] - start)) >> half
-            point = points[start + np.int64(choice)]
-            start = point_starts[point]
-            choice = ((draw & low) * np.uint64(point_starts[point + 1] - start)) >> half
-            here = int(labels[start + np.int64(choice)])
+        _draw(own, seed, reset, draws, again)
+        _hop(own, draws, again, labels, point_starts, points, label_starts, ends)
+        found = 0
+        for hop in range(length):
+            here = ends[hop]
             if counts[here] == 0:
                 seen[found] = here
                 found += 1
             counts[here] += 1
-            state += step
-            if (_mix(state) >> half) < bound:
-                here = own
         if counts[own] == 0:
             counts[own] = 1
             seen[found] = own
             found += 1
-        kept = seen[:found]
-        if found > top:  # one number for count and label: most visits first, then lower label, the own one before all
-            keys = np.empty(found, dtype=np.int64)
-            for place in range(found):
-                label = kept[place]
-                times = length + 1 if label == own else counts[label]
-                keys[place] = -times * width + label
-            keys.sort()
-            for place in range(top):
-                columns[row, place] = keys[place] % width
-            kept = np.sort(columns[row, :top]).astype(np.int64)
-        else:
-            kept = np.sort(kept)
+        kept = _most_visited(own, seen[:found], counts, length, top)
         for place in range(len(kept)):
             columns[row, place] = kept[place]
             visits[row, place] = counts[kept[place]]
@@ -99,3 +70,78 @@ def walk(
         for place in range(found):
             counts[seen[place]] = 0
     return sizes
+
+
+@compiled
+def _draw(own: int, seed: int, reset: float, draws: NDArray[np.uint64], again: NDArray[np.bool_]) -> None:
+    """Draw two numbers of SplitMix64 for each hop: where it goes, and whether the next starts from the first label.
+
+    The state starts from (seed, label).
+    """
+    bound = np.uint64(min(reset, 1.0) * 4294967296.0)  # of 2 ** 32
+    state = _mix(_mix(np.uint64(seed) + _STEP) + np.uint64(own) * _STEP)
+    for hop in range(len(draws)):
+        state += _STEP
+        draws[hop] = _mix(state)
+        state += _STEP
+        again[hop + 1] = (_mix(state) >> _HALF) < bound
+
+
+@compiled
+def _hop(
+    own: int,
+    draws: NDArray[np.uint64],
+    again: NDArray[np.bool_],
+    labels: NDArray[np.integer],
+    point_starts: NDArray[np.integer],
+    points: NDArray[np.integer],
+    label_starts: NDArray[np.integer],
+    ends: NDArray[np.int64],
+) -> None:
+    """Write where each hop ends: the high half of its number chooses a point, the low half one of its labels.
+
+    Hops from the first label do not wait for one another; they are done in two sweeps, so that
+    reads from memory overlap. Then come, one by one, those that go on from where the last one ended.
+    """
+    start, stop = label_starts[own], label_starts[own + 1]
+    for hop in range(len(draws)):
+        ends[hop] = points[_choose(draws[hop] >> _HALF, start, stop)]
+    for hop in range(len(draws)):
+        point = ends[hop]
+        ends[hop] = labels[_choose(draws[hop] & _LOW, point_starts[point], point_starts[point + 1])]
+    for hop in range(1, len(draws)):
+        if not again[hop]:
+            here = ends[hop - 1]
+            point = points[_choose(draws[hop] >> _HALF, label_starts[here], label_starts[here + 1])]
+            ends[hop] = labels[_choose(draws[hop] & _LOW, point_starts[point], point_starts[point + 1])]
+
+
+@compiled
+def _choose(draw: np.uint64, start: int, stop: int) -> int:
+    """Return a place in [start, stop) by a number of 32 bits."""
+    return start + np.int64((draw * np.uint64(stop - start)) >> _HALF)  # type: ignore[return-value]
+
+
+@compiled
+def _most_visited(
+    own: int, seen: NDArray[np.int64], counts: NDArray[np.int64], length: int, top: int
+) -> NDArray[np.int64]:
+    """Return the ``top`` labels of most visits, of equal ones the lower; the own one is always among them."""
+    if len(seen) <= top:
+        return np.sort(seen)
+    width = len(counts)
+    keys = np.empty(len(seen), dtype=np.int64)  # one number for count and label
+    for place in range(len(seen)):
+        label = seen[place]
+        times = length + 1 if label == own else counts[label]
+        keys[place] = -times * width + label
+    keys.sort()
+    return np.sort(keys[:top] % width)
+
+
+@compiled
+def _mix(value: np.uint64) -> np.uint64:
+    """Spread every bit over all 64 (the finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014)."""
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

@@ -70,7 +70,7 @@ def random_walk(
     points = ones.T.tocsr()
     labels, chunk = ones.shape[1], max(1, _HOPS // length)
     width = min(labels, length + 1, labels if top is None else top)
-    tables = (ones.indices, ones.indptr.astype(np.int64), points.indices, points.indptr.astype(np.int64))
+    tables = ones.indices, ones.indptr, points.indices, points.indptr
 
     def rows(first: int) -> sparse.csr_matrix:
         last = min(first + chunk, labels)
