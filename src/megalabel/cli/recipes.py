@@ -49,7 +49,7 @@ def _table(found: list[Recipe]) -> str:
         rows.append((
             recipe.name,
             recipe.encoder.kind,
-            " + ".join(head.tower for head in recipe.heads.values()),
+            " + ".join([head.tower for head in recipe.heads.values()] + [head.kind for head in recipe.fitted.values()]),
             ", ".join(losses),
             f"{batching.batch_size:,}",
             batching.order,

@@ -201,6 +201,12 @@ class Fusion:
         top.scores[:, : order.shape[1]] = np.where(kept, np.exp(value), -np.inf)
         return top
 
+    def shares(self) -> dict[str, float]:
+        """Return how much each head counts within a row, weights_h + margins_h, in shares of their sum of sizes."""
+        sums = {name: w + m for name, w, m in zip(self.names, self.weights, self.margins, strict=True)}
+        total = sum(map(abs, sums.values()))
+        return {name: value / total if total else 0.0 for name, value in sums.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers, ready for JSON."""
         found = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}

@@ -34,7 +34,7 @@ def evaluate_run(
     Raises:
         DataError: the data has no such rows, or other labels than the model; it names the run.
     """
-    heads = ["all", *model.weights] if len(model.weights) > 1 else ["all"]
+    heads = ["all", *model.heads] if len(model.heads) > 1 else ["all"]
     try:
         reports = {head: model.evaluate(data, split, heads=head).to_dict() for head in heads}
     except DataError as error:
@@ -52,7 +52,7 @@ def evaluate_run(
         recipe=model.network.recipe.model_dump(mode="json"),
         data={"name": data.name, "split": split, "fingerprint": fingerprint(data)},
         heads=reports,
-        weights={head: float(weight) for head, weight in model.weights.items()},
+        weights=model.weights if model.fusion is None else model.fusion.shares(),
         facts={
             "parameters": sum(value.numel() for value in model.network.parameters()),
             "model_bytes": sum(path.stat().st_size for path in place.rglob("*") if path.is_file()),

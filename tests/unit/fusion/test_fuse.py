@@ -265,3 +265,12 @@ def test_mistakes_in_rank():
         fusion.rank(*given_[:2], np.array([1.0, np.nan]), 1)
     with pytest.raises(DataError, match="one number per label"):
         fusion.rank(*given_[:2], np.ones((1, 2)), 1)
+
+
+def test_shares_tell_what_counts_within_a_row():
+    scores, candidates, targets, counts = make(queries=300)
+    fusion = Fusion.fit(scores, candidates, targets, counts)
+    shares = fusion.shares()
+    assert sum(map(abs, shares.values())) == pytest.approx(1)
+    sums = {name: w + m for name, w, m in zip(fusion.names, fusion.weights, fusion.margins, strict=True)}
+    assert sorted(shares, key=shares.get) == sorted(sums, key=sums.get)
