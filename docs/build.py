@@ -83,9 +83,10 @@ def unidec() -> str:
                 named = (
                     f"{row['name']}, {'concatenated' if head == 'all' else head + ' alone'}" if several else row["name"]
                 )
-                cost = [f"{row['seconds']:.0f}", f"{row['peak_mib']:,.0f}"] if head == "all" else ["", ""]
+                used = f"{row['cpu_seconds']:.0f}" if "cpu_seconds" in row else ""
+                cost = [used, f"{row['peak_mib']:,.0f}"] if head == "all" else ["", ""]
                 rows.append([named, *(f"{metrics[name]:.2f}" for name in names), *cost])
-        parts.append(f"**{data}**\n\n{table(['', *names, 'seconds', 'MiB'], rows)}")
+        parts.append(f"**{data}**\n\n{table(['', *names, 'CPU s', 'MiB'], rows)}")
     return "\n".join(parts) + f"\nSeed 0, one thread, several runs at once; {where(found)}.\n"
 
 

@@ -18,8 +18,12 @@ def test_equal_recipes_do_not_differ(recipe):
 @settings(max_examples=40)
 @given(recipes, recipes)
 def test_only_what_differs_is_listed(one, other):
-    for first, second in recipe_diff([one, other]).values():
-        assert first != second
+    for key, (first, second) in recipe_diff([one, other]).items():
+        parts = [one, other]
+        for name in key.split("."):
+            parts = [part.get(name) for part in parts]
+        assert parts[0] != parts[1]
+        assert (first, second) == tuple(parts) or any(isinstance(part, dict) for part in parts)
 
 
 def test_real_recipes():
@@ -27,5 +31,8 @@ def test_real_recipes():
         [load_recipe(name).model_dump(mode="json") for name in ("unidec-cpu", "dexml-cpu", "unidec-cpu")]
     )
     assert found["name"] == ["unidec-cpu", "dexml-cpu", "unidec-cpu"]
-    assert found["heads.classifier.tower"] == ["free", None, "free"]
+    assert found["heads.classifier"] == ["free", None, "free"]
+    assert found["batching.labels"] == ["pool", "all", "pool"]
+    more = recipe_diff([load_recipe(name).model_dump(mode="json") for name in ("auto", "unidec-cpu")])
+    assert more["fitted"] == ["words, space, linear", None]
     assert not {"about", "paper"} & set(found)
