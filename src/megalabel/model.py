@@ -103,6 +103,7 @@ class Model:
         self.seen = seen
         self.fitted = Fitted(seen.counts) if fitted is None else fitted
         self.fusion = fusion
+        self.tail = network.recipe.predict.tail  # a fused model ranks by p x (inverse propensity)^tail
         self._side: dict[str, LabelSide] | None = None
         self._indexes: dict[str, tuple[ExactIndex, bool]] = {}
 
@@ -157,15 +158,16 @@ class Model:
     def _fused(self, texts: Sequence[str], k: int, exclude: csr_matrix | None) -> TopK:
         """Rank the candidates of all heads by the fusion, some queries at a time."""
         assert self.fusion is not None
-        tail = self.network.recipe.predict.tail
-        rare = inverse_propensity(self.seen.counts, self.seen.points, *self.seen.propensity) if tail else None
+        rare = inverse_propensity(self.seen.counts, self.seen.points, *self.seen.propensity) if self.tail else None
         parts = []
         with progress("searching", total=len(texts), unit="queries") as step:
             for start in range(0, len(texts), ROWS):
                 some = slice(start, min(start + ROWS, len(texts)))
                 out = None if exclude is None else exclude[some]
                 ids, scores = self.candidates(texts[some], out)
-                parts.append(self.fusion.rank(scores, ids, self.fitted.counts, k, inverse_propensity=rare, tail=tail))
+                parts.append(
+                    self.fusion.rank(scores, ids, self.fitted.counts, k, inverse_propensity=rare, tail=self.tail)
+                )
                 step(some.stop - start)
         return TopK(np.concatenate([part.ids for part in parts]), np.concatenate([part.scores for part in parts]))
 
@@ -276,8 +278,11 @@ class Model:
                 out.write(json.dumps({**card, "seal": _seal(card)}, indent=2).encode() + b"\n")
 
     @classmethod
-    def load(cls, folder: str | PathLike[str]) -> Model:
-        """Read a model that :meth:`save` wrote; a run folder works as well."""
+    def load(cls, folder: str | PathLike[str], *, tail: float | None = None) -> Model:
+        """Read a model that :meth:`save` wrote; a run folder works as well.
+
+        ``tail`` is in place of the recipe's: above 0, a fused model brings rare labels forward.
+        """
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -312,6 +317,14 @@ class Model:
             for name, value in wanted.items():
                 value.copy_(tensors[name])
         network.eval()
+        if tail is not None:
+            if fusion is None:
+                raise SettingError(
+                    "tail is for fused models, this one adds scores", path=folder, remedy="train auto, or leave it out"
+                )
+            if not 0 <= tail <= 1:
+                raise SettingError(f"tail must lie in 0 to 1, not {tail}")
+            model.tail = tail
         return model
 
     def _head_tensors(self) -> dict[str, Tensor]:

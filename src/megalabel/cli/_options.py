@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["DataOption", "FormatOption", "JsonOption", "SeedOption", "print_json", "say"]
+__all__ = ["DataOption", "FormatOption", "HeadsOption", "JsonOption", "SeedOption", "TailOption", "print_json", "say"]
 
 DataOption = Annotated[
     str, typer.Option("--data", "-d", metavar="D", help="A built-in name (pydocs, ...), a folder or a file.")
@@ -17,8 +17,16 @@ DataOption = Annotated[
 FormatOption = Annotated[
     str | None, typer.Option("--from", metavar="FORMAT", help="Read the data in this format instead of guessing.")
 ]
+HeadsOption = Annotated[str, typer.Option(help="Of a model: all, or one head by name (dual, classifier, linear).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+
+TailOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Of a fused model: rank by p x (inverse propensity)^TAIL; above 0, rare labels come forward."
+    ),
+]
 
 
 def say(line: str) -> None:

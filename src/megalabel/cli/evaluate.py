@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from megalabel.cli._options import DataOption, FormatOption, JsonOption, print_json, say
+from megalabel.cli._options import DataOption, FormatOption, HeadsOption, JsonOption, TailOption, print_json, say
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -27,7 +27,8 @@ def evaluate(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Which rows: test, val or train.")] = "test",
-    heads: Annotated[str, typer.Option(help="Of a model: all, or one head by name (dual, classifier).")] = "all",
+    heads: HeadsOption = "all",
+    tail: TailOption = None,
     data_format: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,7 +48,7 @@ def evaluate(
     start = time.perf_counter()
     dataset = load(data, format=data_format, say=say)
     if run is not None:
-        report, origin = _of_model(run, dataset, split, heads)
+        report, origin = _of_model(run, dataset, split, heads, tail)
     else:
         assert predictions is not None
         report, origin = _of_file(predictions, dataset, split)
@@ -58,12 +59,12 @@ def evaluate(
         typer.echo(report.table())
 
 
-def _of_model(run: Path, data: Dataset, split: str, heads: str) -> tuple[Report, dict[str, Any]]:
+def _of_model(run: Path, data: Dataset, split: str, heads: str, tail: float | None) -> tuple[Report, dict[str, Any]]:
     import resource
 
     from megalabel.model import Model
 
-    report = Model.load(run).evaluate(data, split, heads=heads)
+    report = Model.load(run, tail=tail).evaluate(data, split, heads=heads)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return report, {"run": str(run), "heads": heads, "peak_mib": round(peak)}
 

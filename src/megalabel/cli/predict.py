@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from megalabel.cli._options import JsonOption, print_json, say
+from megalabel.cli._options import HeadsOption, JsonOption, TailOption, print_json, say
 
 __all__ = ["predict"]
 
@@ -17,7 +17,8 @@ def predict(
     text: Annotated[list[str] | None, typer.Option(help="A text; may be given several times.")] = None,
     source: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="A file with one text a line.")] = None,
     k: Annotated[int, typer.Option("-k", help="Labels for each text.", min=1)] = 5,
-    heads: Annotated[str, typer.Option(help="all, or one head by name: dual, classifier.")] = "all",
+    heads: HeadsOption = "all",
+    tail: TailOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the best labels of one or more texts.
@@ -33,7 +34,7 @@ def predict(
         texts += [decode(line, source, number) for number, line in read_lines(source)]
     if not texts:
         raise SettingError("there is nothing to predict", remedy="give --text or --input")
-    model = Model.load(run)
+    model = Model.load(run, tail=tail)
     if k > len(model.labels):
         say(f"the model has {len(model.labels):,} labels, so -k {k:,} gives all of them")
     found = model.predict(texts, k, heads=heads)
