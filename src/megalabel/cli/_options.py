@@ -23,9 +23,7 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything rand
 
 TailOption = Annotated[
     float | None,
-    typer.Option(
-        help="Of a fused model: rank by p x (inverse propensity)^TAIL; above 0, rare labels come forward."
-    ),
+    typer.Option(help="Of a fused model: rank by p x (inverse propensity)^TAIL; above 0, rare labels come forward."),
 ]
 
 
