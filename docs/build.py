@@ -93,7 +93,12 @@ def unidec() -> str:
 def gandalf() -> str:
     """Return the tables of the Gandalf study and name its pictures."""
     found = result("gandalf")
-    return study_text(found, result("published"), table, where(found))
+    known = [
+        f"{row['data']} {100 * row['right'] / max(1, row['targets']):.1f}% ({row['texts']:,} texts)"
+        for row in result("agreement")["rows"]
+    ]
+    right = f"Targets of label texts that train confirms, where the text is a train text too: {', '.join(known)}.\n\n"
+    return right + study_text(found, result("published"), table, where(found))
 
 
 def quality() -> str:

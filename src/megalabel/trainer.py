@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from megalabel.augment import agreement
 from megalabel.data.hold_out import hold_out
 from megalabel.data.tokens import store_tokens
 from megalabel.encoders import load_encoder
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
 
 __all__ = ["train"]
+
+UNLIKE = 0.2  # share of right targets of label texts below which Gandalf cost precision on every set we tried
 
 
 def train(
@@ -129,6 +132,9 @@ def _augmented(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dat
     if recipe.augment is not None:
         rows = f"{len(data.train):,} train texts become {len(found.train):,}"
         say(f"{recipe.augment.kind}: {rows}, with {found.train.targets.nnz / len(found.train):.2f} labels each")
+        if recipe.augment.kind == "gandalf" and (told := agreement(data, found)).targets:
+            line = f"{told.texts:,} label texts are train texts too, where {told.share:.1%} of their targets are right"
+            say(line + ("; if it does not help, try augment.targets=self" if told.share < UNLIKE else ""))
     return found
 
 

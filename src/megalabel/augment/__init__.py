@@ -7,9 +7,10 @@ held out afterwards. ``megalabel train --set augment=gandalf`` keeps that order 
 
 from __future__ import annotations
 
+from megalabel.augment.agreement import Agreement, agreement
 from megalabel.augment.gandalf import gandalf
 from megalabel.augment.label_mixup import label_mixup
 from megalabel.augment.mixup import mixup
 from megalabel.augment.synonyms import synonyms
 
-__all__ = ["gandalf", "label_mixup", "mixup", "synonyms"]
+__all__ = ["Agreement", "agreement", "gandalf", "label_mixup", "mixup", "synonyms"]

@@ -1,0 +1,72 @@
+"""Are the targets of label texts right? Where a label's text is a train text too, train knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+
+__all__ = ["Agreement", "agreement"]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far added rows agree with the train rows of the same text."""
+
+    texts: int  # added rows whose text train has already
+    targets: int  # their targets, the label of the text itself left out
+    right: int  # those that the train row of this text has too
+
+    @property
+    def share(self) -> float:
+        """Return the share of targets that are right, 0 where there are none."""
+        return self.right / max(1, self.targets)
+
+
+def agreement(before: Dataset, after: Dataset) -> Agreement:
+    """Compare the rows that an augmentation added with train rows of the same text.
+
+    Gandalf takes labels that are relevant together for relevant to each other's texts. That
+    is so for "bought together" or "see also", and not for relations with a direction ("depends
+    on") or between siblings: this tells before training, where texts of labels are train
+    texts as well. A label's text has itself as a target by definition; that one does not count.
+
+    Args:
+        before: the set as it was.
+        after: the set that :func:`~megalabel.augment.gandalf` made of it.
+
+    >>> from megalabel import Dataset
+    >>> from megalabel.augment import gandalf
+    >>> rows = [("a", [1, 2]), ("b", [2]), ("x", [0, 1, 2]), ("y", [1, 2])]
+    >>> data = Dataset.from_lists(rows, [("z", [0])], ["a", "b", "c"])
+    >>> agreement(data, gandalf(data))
+    Agreement(texts=2, targets=4, right=3)
+    """
+    place = {text: row for row, text in reversed(list(enumerate(before.train.texts)))}
+    label = {text: number for number, text in reversed(list(enumerate(before.labels.texts)))}
+    known = set(before.train.uids)
+    pairs = [
+        (row, place[text], label[text])
+        for row, (uid, text) in enumerate(zip(after.train.uids, after.train.texts, strict=True))
+        if uid not in known and text in place and text in label
+    ]
+    if not pairs:
+        return Agreement(0, 0, 0)
+    rows, same, own = np.array(pairs, dtype=np.int64).T
+    wanted, truth = (_pattern(split.targets[numbers]) for split, numbers in ((after.train, rows), (before.train, same)))
+    itself = _pattern(sparse.csr_matrix((np.ones(len(own)), (np.arange(len(own)), own)), shape=wanted.shape))
+    others = wanted - wanted.multiply(itself)
+    return Agreement(len(pairs), int(others.sum()), int(others.multiply(truth).sum()))
+
+
+def _pattern(matrix: sparse.csr_matrix) -> sparse.csr_matrix:
+    """Return the cells that are not zero as ones."""
+    found = sparse.csr_matrix(matrix, dtype=np.float32, copy=True)
+    found.eliminate_zeros()
+    found.data[:] = 1
+    return found
