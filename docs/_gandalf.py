@@ -143,7 +143,7 @@ def _bins(data: str, pair: tuple[dict[str, Any], dict[str, Any]]) -> Path:
     axis.set_xticks(range(len(pair[0]["bins"])), [f"{part['least']}-{part['largest']}" for part in pair[0]["bins"]])
     axis.set_xlabel("training points of a label")
     axis.set_ylabel("part of P@5, %")
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return _save(figure, "bins", data)
 
 
@@ -163,14 +163,14 @@ def _labels(data: str, pair: tuple[dict[str, Any], dict[str, Any]], shares: Rows
     figure, axes = _figure(2)
     for axis, metric in zip(axes, ("P@1", "PSP@5"), strict=True):
         ends = [(0.0, pair[0]["metrics"]["all"][metric]), (100.0, pair[1]["metrics"]["all"][metric])]
-        for sample, colour in (("uniform", GREY), ("tail", RED)):
+        for sample, colour, about in (("uniform", GREY, "drawn evenly"), ("tail", RED, "rare ones first")):
             own = [
                 (float(name.split("%")[0].rsplit(" ", 1)[1]), row["metrics"]["all"][metric])
                 for name, row in shares.items()
                 if name.endswith(sample)
             ]
             points = sorted([ends[0], *own, ends[1]])
-            axis.plot(*zip(*points, strict=True), "o-", color=colour, label=f"{sample} first")
+            axis.plot(*zip(*points, strict=True), "o-", color=colour, label=about)
         axis.set_xlabel("labels used, %")
         axis.set_ylabel(f"{metric}, %")
         axis.legend(frameon=False)
