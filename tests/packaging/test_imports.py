@@ -15,9 +15,9 @@ SOURCE = Path(megalabel.__file__).parent
 
 # A module imports only from modules to its left, or from its own package.
 ORDER = [
-    "_version", "errors", "compiled", "progress", "types", "files", "data", "metrics", "graphs", "augment", "index",
-    "losses", "encoders", "heads", "fusion", "batching", "recipes", "training", "model", "trainer", "report", "serve",
-    "plan", "cli", "__main__",
+    "_version", "errors", "compiled", "split_mix", "progress", "types", "files", "data", "metrics", "graphs", "augment",
+    "index", "losses", "encoders", "heads", "fusion", "batching", "recipes", "training", "model", "trainer", "report",
+    "serve", "plan", "cli", "__main__",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "testing", "integrations"}  # the front door, contract checks, glue to other libraries
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from megalabel.compiled import compiled
+from megalabel.split_mix import STEP, split_mix
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["walk"]
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -79,12 +79,12 @@ def _draw(own: int, seed: int, reset: float, draws: NDArray[np.uint64], again: N
     The state starts from (seed, label).
     """
     bound = np.uint64(min(reset, 1.0) * 4294967296.0)  # of 2 ** 32
-    state = _mix(_mix(np.uint64(seed) + _STEP) + np.uint64(own) * _STEP)
+    state = split_mix(split_mix(np.uint64(seed) + STEP) + np.uint64(own) * STEP)
     for hop in range(len(draws)):
-        state += _STEP
-        draws[hop] = _mix(state)
-        state += _STEP
-        again[hop + 1] = (_mix(state) >> _HALF) < bound
+        state += STEP
+        draws[hop] = split_mix(state)
+        state += STEP
+        again[hop + 1] = (split_mix(state) >> _HALF) < bound
 
 
 @compiled
@@ -137,11 +137,3 @@ def _most_visited(
         keys[place] = -times * width + label
     keys.sort()
     return np.sort(keys[:top] % width)
-
-
-@compiled
-def _mix(value: np.uint64) -> np.uint64:
-    """Spread every bit over all 64 (the finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014)."""
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))

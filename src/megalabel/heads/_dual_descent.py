@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from megalabel.compiled import compiled
+from megalabel.split_mix import STEP, split_mix
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["solve_labels"]
 
 _TINY = 1e-12
-_STEP = np.uint64(0x9E3779B97F4A7C15)  # from one random state to the next
 
 
 @compiled
@@ -43,7 +43,7 @@ def solve_labels(
     for label in range(start, stop):
         if positives[0][label] == positives[0][label + 1]:
             continue
-        state = _mix(_mix(np.uint64(seed)) + np.uint64(label))
+        state = split_mix(split_mix(np.uint64(seed)) + np.uint64(label))
         rows, upper, split = _choose(label, stamp, positives, negatives, excluded, cost, uniform, state)
         indptr, indices, data, features = _gather(rows, x, place_of)
         weights = _descend(indptr, indices, data, len(features), upper, split, tolerance, passes, state)
@@ -60,14 +60,6 @@ def solve_labels(
                 filled += 1
                 sizes[label - start] += 1
     return sizes, kept[:filled].copy(), values[:filled].copy(), biases
-
-
-@compiled
-def _mix(state: np.uint64) -> np.uint64:
-    """Return the random number of a state (SplitMix64; Steele, Lea and Flood, OOPSLA 2014)."""
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
 
 
 @compiled
@@ -107,8 +99,8 @@ def _choose(
             stamp[rows[size]] = label
             size += 1
     for _ in range(draws):
-        state += _STEP
-        row = np.int64(_mix(state) % np.uint64(len(stamp)))
+        state += STEP
+        row = np.int64(split_mix(state) % np.uint64(len(stamp)))
         if stamp[row] != label:
             rows[size] = row
             stamp[row] = label
@@ -169,8 +161,8 @@ def _descend(
     for _ in range(passes):
         most, least = -np.inf, np.inf
         for place in range(active):
-            state += _STEP
-            other = place + np.int64(_mix(state) % np.uint64(active - place))
+            state += STEP
+            other = place + np.int64(split_mix(state) % np.uint64(active - place))
             order[place], order[other] = order[other], order[place]
         place = 0
         while place < active:
