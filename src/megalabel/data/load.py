@@ -26,7 +26,7 @@ def load(
 ) -> Dataset:
     """Return the data set behind a built-in name, a folder or a file.
 
-    A built-in name (``pydocs``, ``wordnet``, ``debian``, ``synthetic``) may carry settings:
+    A built-in name (``pydocs``, ``synthetic`` and others, see ``megalabel data list``) may carry settings:
     ``"synthetic:points=1000,labels=200"``. A path that exists is read in the format its
     content shows, or in ``format`` when given; ``say`` is told which and why.
 

@@ -25,6 +25,8 @@ BUILTIN = {
     "pydocs": "docstrings of installed scientific Python packages -> the objects under their See Also",
     "wordnet": "WordNet synset (lemmas: gloss) -> the synsets it points to",
     "debian": "Debian package (name and synopsis) -> the packages it depends on, recommends or suggests",
+    "hpo": "rare disease (name) -> its phenotypes in the Human Phenotype Ontology",
+    "genes": "human gene (symbol and name) -> the Gene Ontology terms it is annotated with",
     "synthetic": "seeded made-up texts of any size with a known answer",
 }
 

@@ -1,6 +1,7 @@
 """Shared by the tests of built-in sets."""
 
 import hashlib
+import sqlite3
 
 import pytest
 
@@ -74,6 +75,88 @@ def packages_file(tmp_path):
     path = tmp_path / "Packages"
     path.write_text("\n".join(stanzas))
     return path
+
+
+@pytest.fixture
+def hpo_folder(tmp_path):
+    """A small Human Phenotype Ontology: 60 diseases with three of 12 phenotypes each, and lines that do not count."""
+    folder = tmp_path / "hpo"
+    folder.mkdir()
+    terms = [
+        f"[Term]\nid: HP:{i:07d}\nname: Sign {i}\nalt_id: HP:9{i:06d}\n"
+        f'def: "A \\"sign\\" of number {i}." [PMID:{i}]\nis_a: HP:0000118 ! Phenotypic abnormality\n'
+        for i in range(12)
+    ]
+    terms.append("[Term]\nid: HP:0000012\nname: Sign without words\n")
+    terms.append("[Term]\nid: HP:0000013\nname: obsolete Sign\nis_obsolete: true\nreplaced_by: HP:0000001\n")
+    terms.append("[Typedef]\nid: part_of\nname: part of\n")
+    (folder / "hp.obo").write_text("format-version: 1.2\ndata-version: hp/releases/2024-01-01\n\n" + "\n".join(terms))
+    lines = [
+        '#description: "HPO annotations for rare diseases"',
+        "database_id\tdisease_name\tqualifier\thpo_id\treference\tevidence\tonset\tfrequency\tsex\tmodifier\taspect\tbiocuration",
+    ]
+
+    def add(uid, name, term, qualifier="", aspect="P"):
+        lines.append(f"{uid}\t{name}\t{qualifier}\tHP:{term:07d}\tPMID:1\tPCS\t\t1/2\t\t\t{aspect}\tHPO:me[2024-01-01]")
+
+    for i in range(60):
+        uid, name = f"OMIM:{100000 + i}", f"Disease {i}, type A"
+        for term in (i % 12, (i + 1) % 12, 9_000_000 + (i + 2) % 12):  # the last by its old uid
+            add(uid, name, term)
+        add(uid, name, (i + 5) % 12, qualifier="NOT")
+        add(uid, name, (i + 6) % 12, aspect="I")
+        add(uid, name, 13)
+    add("ORPHA:7", "Type A disease 7", 12)  # disease 7 again, in other words
+    add("OMIM:100007", "Seventh disease", 12)  # an old name
+    (folder / "phenotype.hpoa").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def genes_folder(tmp_path):
+    """A folder with the two databases: 1,300 genes in ten families, one term of all, lines that do not count."""
+    library = tmp_path / "library"
+    for name, statements in GENE_TABLES.items():
+        path = library / name
+        path.parent.mkdir(parents=True)
+        with sqlite3.connect(path) as base:
+            for statement in statements:
+                base.execute(statement)
+        base.close()
+    return library
+
+
+# Numbers 0 to 1,299: genes; terms 0 to 9 are processes, 10 to 19 functions, 20 a place of all genes, 21 unknown to GO.
+_NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 1299)"
+GENE_TABLES = {
+    "org.Hs.eg.db/extdata/org.Hs.eg.sqlite": [
+        "CREATE TABLE genes (_id INTEGER PRIMARY KEY, gene_id VARCHAR(10) NOT NULL UNIQUE)",
+        "CREATE TABLE gene_info (_id INTEGER NOT NULL UNIQUE, gene_name VARCHAR(255) NOT NULL, symbol VARCHAR(80))",
+        *(
+            f"CREATE TABLE {name} (_id INTEGER NOT NULL, go_id CHAR(10) NOT NULL, evidence CHAR(3) NOT NULL)"
+            for name in ("go_bp", "go_mf", "go_cc")
+        ),
+        f"{_NUMBERS} INSERT INTO genes SELECT i, 5000 + i FROM n",
+        f"{_NUMBERS} INSERT INTO gene_info SELECT i, 'family ' || (i % 10) || '  member ' || i, 'FAM' || i FROM n",
+        f"{_NUMBERS} INSERT INTO go_bp SELECT i, 'GO:000000' || (i % 10), 'IDA' FROM n",
+        f"{_NUMBERS} INSERT INTO go_bp SELECT i, 'GO:000000' || (i % 10), 'IEA' FROM n",
+        f"{_NUMBERS} INSERT INTO go_bp SELECT i, 'GO:0000021', 'IEA' FROM n",
+        f"{_NUMBERS} INSERT INTO go_mf SELECT i, 'GO:000001' || (i % 10), 'TAS' FROM n",
+        f"{_NUMBERS} INSERT INTO go_mf SELECT i, 'GO:000001' || ((i + 1) % 10), 'ND' FROM n",
+        f"{_NUMBERS} INSERT INTO go_cc SELECT i, 'GO:0000020', 'IBA' FROM n",
+        "INSERT INTO genes VALUES (9999, '9999')",
+        "INSERT INTO gene_info VALUES (9999, 'gene without a term', 'NONE1')",
+    ],
+    "GO.db/extdata/GO.sqlite": [
+        "CREATE TABLE go_term (_id INTEGER PRIMARY KEY, go_id CHAR(10) NOT NULL UNIQUE, term VARCHAR(255) NOT NULL,"
+        " ontology VARCHAR(9) NOT NULL, definition TEXT NULL)",
+        f"{_NUMBERS} INSERT INTO go_term SELECT i, printf('GO:%07d', i), 'term ' || i, 'BP', 'What ' || i || ' is.'"
+        " FROM n WHERE i < 20",
+        "INSERT INTO go_term VALUES (20, 'GO:0000020', 'term 20', 'CC', NULL)",
+        "CREATE TABLE metadata (name VARCHAR(80) PRIMARY KEY, value VARCHAR(255))",
+        "INSERT INTO metadata VALUES ('GOSOURCEDATE', '2024-01-01')",
+    ],
+}
 
 
 @pytest.fixture

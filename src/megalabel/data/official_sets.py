@@ -1,0 +1,92 @@
+"""The public sets that published figures are about: how large they are, and which of their texts are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from megalabel.errors import SettingError, nearest
+
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+
+__all__ = ["OFFICIAL_SETS", "OfficialSet", "find_official_set", "recognise"]
+
+SHORT = 20.0  # words of a point on average, below which it is a title
+
+
+@dataclass(frozen=True, slots=True)
+class OfficialSet:
+    """A set as the extreme classification repository or the DEXML code has it."""
+
+    name: str
+    labels: int
+    train: int
+    test: int
+    fields: Literal["title", "title+content"]  # of the JSON files
+    filtered: bool  # it has filter files, without which its figures cannot be compared
+    layout: Literal["xmc-json", "dexml"] = "xmc-json"  # of the files it comes in
+
+    @property
+    def source(self) -> str:
+        """Where it is to be had."""
+        return {
+            "xmc-json": "the extreme classification repository",
+            "dexml": "the notebook of the DEXML code, which makes them from the bundle of X-Transformer",
+        }[self.layout]
+
+    @property
+    def files(self) -> list[str]:
+        """The files that are wanted; other layouts that megalabel reads will do as well."""
+        names = {
+            "xmc-json": ["trn.json.gz", "tst.json.gz", "lbl.json.gz"],
+            "dexml": ["raw/trn_X.txt", "raw/tst_X.txt", "raw/Y.txt", "Y.trn.npz", "Y.tst.npz"],
+        }[self.layout]
+        return [*names, *(["filter_labels_train.txt", "filter_labels_test.txt"] if self.filtered else [])]
+
+    @property
+    def size(self) -> str:
+        """Return how large it is, in words."""
+        return f"{self.labels:,} labels, {self.train:,} train and {self.test:,} test points"
+
+
+OFFICIAL_SETS = {
+    known.name: known
+    for known in (
+        OfficialSet("EURLex-4K", 3_956, 15_449, 3_865, "title+content", False, "dexml"),
+        OfficialSet("LF-AmazonTitles-131K", 131_073, 294_805, 134_835, "title", True),
+        OfficialSet("LF-Amazon-131K", 131_073, 294_805, 134_835, "title+content", True),
+        OfficialSet("LF-WikiSeeAlsoTitles-320K", 312_330, 693_082, 177_515, "title", True),
+        OfficialSet("LF-WikiSeeAlso-320K", 312_330, 693_082, 177_515, "title+content", True),
+        OfficialSet("LF-WikiTitles-500K", 501_070, 1_813_391, 783_743, "title", False),
+        OfficialSet("LF-Wikipedia-500K", 501_070, 1_813_391, 783_743, "title+content", False),
+        OfficialSet("LF-AmazonTitles-1.3M", 1_305_265, 2_248_619, 970_237, "title", True),
+    )
+}
+
+
+def find_official_set(name: str) -> OfficialSet:
+    """Return a set by its name, in any spelling of case.
+
+    >>> find_official_set("lf-amazontitles-131k").labels
+    131073
+    """
+    found = {known.lower(): official for known, official in OFFICIAL_SETS.items()}.get(name.lower())
+    if found is None:
+        raise SettingError(f"there is no official set {name!r}", remedy=nearest(name, OFFICIAL_SETS))
+    return found
+
+
+def recognise(data: Dataset) -> OfficialSet | None:
+    """Return the official set that has the sizes of this one; of a title set and its long twin, by the length of texts.
+
+    Validation rows count as train rows, for that is where they came from.
+    """
+    train = len(data.train) + (0 if data.val is None else len(data.val))
+    sizes = (len(data.labels), train, len(data.test))
+    found = [known for known in OFFICIAL_SETS.values() if (known.labels, known.train, known.test) == sizes]
+    if len(found) < 2:
+        return found[0] if found else None
+    words = sum(len(text.split()) for text in data.test.texts) / len(data.test)
+    fields = "title" if words < SHORT else "title+content"
+    return next(known for known in found if known.fields == fields)
