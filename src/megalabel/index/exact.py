@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from megalabel.errors import DataError, SettingError
+from megalabel.index._search import best_first, check_labels, check_search, exact_scores, largest_norm
 from megalabel.progress import progress
 from megalabel.types import TopK
 
@@ -45,14 +46,13 @@ class ExactIndex:
     """
 
     def __init__(self, vectors: Tensor, *, block: int = 16_384, batch_size: int = 256) -> None:
-        if vectors.ndim != 2 or vectors.shape[0] == 0:
-            raise DataError(f"label vectors must be a matrix with at least one row, not {tuple(vectors.shape)}")
+        check_labels(vectors)
         if block < 1 or batch_size < 1:
             raise SettingError(f"block and batch_size must be at least 1, not {block} and {batch_size}")
         self.vectors = vectors.detach().to(torch.float32)
         self.block = block
         self.batch_size = batch_size
-        self._longest = _largest_norm(self.vectors)
+        self._longest = largest_norm(self.vectors)
         if not torch.isfinite(self._longest):
             raise DataError("a label vector holds NaN or infinity")
 
@@ -66,7 +66,7 @@ class ExactIndex:
         ``exclude`` [Q, L]: its non-zero cells are left out before the cut to k. Rows with
         fewer than k labels to offer (k > L, or many excluded) end in id -1, score -inf.
         """
-        self._check(vectors, k, exclude)
+        check_search((len(self), self.vectors.shape[1]), vectors, k, exclude)
         queries = vectors.detach().to(device=self.vectors.device, dtype=torch.float32)
         ids = torch.full((len(queries), k), -1, dtype=torch.int64)
         scores = torch.full((len(queries), k), -torch.inf)
@@ -81,25 +81,14 @@ class ExactIndex:
         ids[scores == -torch.inf] = -1
         return TopK(ids.numpy(), scores.numpy())
 
-    def _check(self, vectors: Tensor, k: int, exclude: csr_matrix | None) -> None:
-        size = self.vectors.shape
-        if vectors.ndim != 2 or vectors.shape[1] != size[1]:
-            raise DataError(f"query vectors must be [Q, {size[1]}] like the labels, not {tuple(vectors.shape)}")
-        if k < 1:
-            raise SettingError(f"k must be at least 1, not {k}")
-        if exclude is not None and exclude.shape != (len(vectors), size[0]):
-            raise DataError(f"exclude must be {len(vectors)} x {size[0]}, not {exclude.shape[0]} x {exclude.shape[1]}")
-        if not torch.isfinite(_largest_norm(vectors)):
-            raise DataError("a query vector holds NaN or infinity")
-
     def _search(self, queries: Tensor, k: int, cells: _Cells) -> tuple[Tensor, Tensor]:
         """One batch: propose by products, decide by exact scores."""
         keep = min(k + _SPARE, len(self))
         rough, ids = self._propose(queries, keep, cells)
         margin = 2 * queries.shape[1] * _UNIT * queries.norm(dim=1) * self._longest
         floor = rough[:, k - 1] - margin
-        scores = self._exact(queries, ids).masked_fill_(rough == -torch.inf, -torch.inf)
-        scores, ids = _order(scores, ids, k)
+        scores = exact_scores(self.vectors, queries, ids).masked_fill_(rough == -torch.inf, -torch.inf)
+        scores, ids = best_first(scores, ids, k)
         crowded = (rough[:, -1] >= floor) & (rough[:, -1] > -torch.inf) & (keep < len(self))
         for row in crowded.nonzero().flatten().tolist():
             scores[row], ids[row] = self._search_crowded(queries[row : row + 1], floor[row], k, cells.row(row))
@@ -128,16 +117,6 @@ class ExactIndex:
         scores[rows, columns - start] = -torch.inf
         return scores
 
-    def _exact(self, queries: Tensor, ids: Tensor) -> Tensor:
-        """Score [Q, n] candidate ids one by one in float64, rounded to float32."""
-        out = torch.empty(ids.shape, device=ids.device)
-        rows = max(1, _GATHER // (ids.shape[1] * queries.shape[1]))
-        for start in range(0, len(ids), rows):
-            part = slice(start, start + rows)
-            labels = self.vectors[ids[part]].to(torch.float64)
-            out[part] = labels.mul_(queries[part].to(torch.float64).unsqueeze(1)).sum(dim=2).to(torch.float32)
-        return out
-
     def _search_crowded(self, query: Tensor, floor: Tensor, k: int, cells: _Cells) -> tuple[Tensor, Tensor]:
         """Score every label of one query that may still reach the first k places."""
         scores = query.new_empty((1, 0))
@@ -146,9 +125,9 @@ class ExactIndex:
         for start in range(0, len(self), self.block):
             near = (self._block(query, start, buffer, cells)[0] >= floor).nonzero().flatten() + start
             for part in torch.split(near, max(1, _GATHER // query.shape[1])) if len(near) else ():
-                found = self._exact(query, part.unsqueeze(0))
+                found = exact_scores(self.vectors, query, part.unsqueeze(0))
                 scores, ids = torch.cat([scores, found], dim=1), torch.cat([ids, part.unsqueeze(0)], dim=1)
-                scores, ids = _order(scores, ids, min(k, ids.shape[1]))
+                scores, ids = best_first(scores, ids, min(k, ids.shape[1]))
         return scores[0], ids[0]
 
 
@@ -176,15 +155,3 @@ class _Cells:
         one.columns = self.columns[self.rows == row]
         one.rows = torch.zeros_like(one.columns)
         return one
-
-
-def _order(scores: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Sort by score, best first, then by id, and cut to k."""
-    ids, by_id = ids.sort(dim=1)
-    scores, by_score = scores.gather(1, by_id).sort(dim=1, descending=True, stable=True)
-    return scores[:, :k], ids.gather(1, by_score)[:, :k]
-
-
-def _largest_norm(vectors: Tensor) -> Tensor:
-    parts = [part.to(torch.float32).norm(dim=1).max() for part in torch.split(vectors.detach(), 65_536) if len(part)]
-    return torch.stack(parts).max() if parts else torch.zeros(())

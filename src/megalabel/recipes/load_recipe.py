@@ -107,6 +107,7 @@ def _keys(path: list[str]) -> list[str]:
         "predict": schema.Predict,
         "positives": schema.Positives,
         "negatives": schema.Negatives,
+        "search": schema.Search,
         "refresh": schema.Refresh,
         "loss": schema.LossSettings,
         "temperature": schema.TemperatureSettings,

@@ -20,6 +20,7 @@ __all__ = [
     "Published",
     "Recipe",
     "Refresh",
+    "Search",
     "Stage",
     "TemperatureSettings",
     "Training",
@@ -40,7 +41,7 @@ class AugmentSettings(_Strict):
     kind: Literal["gandalf", "mixup", "label_mixup", "synonyms"] = "gandalf"
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the labels (gandalf) or rows (others) that give a new row
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.1  # gandalf, as all to rows
-    most: PositiveInt | None = None
+    most: PositiveInt | None = 5  # targets of a label text, the largest; None for no limit
     graph: Literal["counts", "walk"] = "counts"
     targets: Literal["conditional", "self", "glas"] = "conditional"
     low: Literal["negative", "mask"] = "negative"
@@ -120,27 +121,38 @@ class HeadSettings(_Strict):
 
 
 class FittedSettings(_Strict):
-    """A head that is fitted when the network is trained; :class:`megalabel.heads.Memory` or ``Linear``."""
+    """A head that is fitted when the network is trained: :class:`megalabel.heads.Memory`, ``Linear`` or ``Overlap``."""
 
-    kind: Literal["memory", "linear"]
+    kind: Literal["memory", "linear", "overlap"]
     labels: Literal["none", "self", "gandalf"] = "none"  # label texts as rows: none, each for itself, or Gandalf's
     most: PositiveInt | None = None  # targets of a label text, for gandalf
     of: str = "ngrams"  # memory: what is compared, n-grams or the query vectors of the head with this name
     nearest: PositiveInt = 50  # memory
     power: Positive = 3.0  # memory
-    C: Positive = 1.0  # linear, as all that follow
+    common: Annotated[float, Field(gt=0, le=1)] = 0.05  # n-grams of more rows find no neighbours; for speed, 1 is exact
+    C: Positive = 1.0  # linear, as all to prune
     mined: PositiveInt = 100  # wrong labels of each row's nearest other rows: its hard negatives
     uniform: Annotated[int, Field(ge=0)] = 50  # negatives of each label drawn at random
     rounds: PositiveInt = 2  # trainings; from the second on, with the best wrong labels of the last
     prune: Annotated[float, Field(ge=0)] = 0.1  # smaller weights are dropped
+    side: Literal["label", "query"] = "label"  # overlap: whose words make up the whole
+    half: Positive = 3.0  # overlap: words after which a word counts half
+
+    @property
+    def reads(self) -> str:
+        """What the head is given: ngrams, texts, or the name of a head of the network."""
+        return "texts" if self.kind == "overlap" else self.of
 
     @model_validator(mode="after")
     def _fits(self) -> FittedSettings:
-        others = {"memory": ("C", "mined", "uniform", "rounds", "prune"), "linear": ("of", "nearest", "power")}[
-            self.kind
-        ]
-        for name in others:
-            if getattr(self, name) != type(self).model_fields[name].default:
+        rows = {"labels", "most", "common"}
+        belongs = {
+            "memory": rows | {"of", "nearest", "power"},
+            "linear": rows | {"C", "mined", "uniform", "rounds", "prune"},
+            "overlap": {"side", "half"},
+        }[self.kind]
+        for name, field in type(self).model_fields.items():
+            if name != "kind" and name not in belongs and getattr(self, name) != field.default:
                 raise ValueError(f"{self.kind} has no setting {name}")
         return self
 
@@ -153,12 +165,43 @@ class Positives(_Strict):
     replacement: bool = False
 
 
+class Search(_Strict):
+    """How the best labels are found; see :mod:`megalabel.index`. ``search: hnsw`` is enough; null: its own default."""
+
+    kind: Literal["exact", "hnsw", "ivf"] = "exact"
+    M: Annotated[int, Field(ge=2)] | None = None  # hnsw, as the next two
+    ef_construction: PositiveInt | None = None
+    ef_search: PositiveInt | None = None
+    nlist: PositiveInt | None = None  # ivf, as all that follow
+    nprobe: PositiveInt | None = None
+    pq: PositiveInt | None = None
+    rerank: PositiveInt | None = None
+
+    def options(self) -> dict[str, int]:
+        """Return the settings that were given."""
+        return {name: value for name, value in self if name != "kind" and value is not None}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Search:
+        belongs = {"hnsw": {"M", "ef_construction", "ef_search"}, "ivf": {"nlist", "nprobe", "pq", "rerank"}}
+        for name in self.options():
+            if name not in belongs.get(self.kind, ()):
+                raise ValueError(f"{self.kind} has no setting {name}")
+        return self
+
+
 class Negatives(_Strict):
     """Labels that enter the pool beside the positives of the batch."""
 
     uniform: Annotated[int, Field(ge=0)] = 0  # per batch; per query where each has its own candidates
     mined: Annotated[int, Field(ge=0)] = 0  # per query, drawn from
     top: PositiveInt = 30  # the best wrong labels of each query
+    search: Search = Search()  # that finds them
+
+    @field_validator("search", mode="before")
+    @classmethod
+    def _by_name(cls, value: object) -> object:
+        return {"kind": value} if isinstance(value, str) else value
 
 
 class Refresh(_Strict):
@@ -195,7 +238,7 @@ class Training(_Strict):
     epochs: PositiveInt
     encoder: Optimiser
     freeze: bool = False  # the encoder stays as it starts
-    tables: Optimiser | None = None  # sparse rows: the bag's features and free vectors; None follows encoder
+    tables: Optimiser | None = None  # features of a bag, free vectors; None: encoder's rates, row by row (lazy_adamw)
     heads: Optimiser | None = None  # projections, temperature, bias; None follows encoder
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     warmup: Share = 0.1  # of all steps
@@ -203,9 +246,12 @@ class Training(_Strict):
     chunk_size: PositiveInt = 256  # texts whose activations are held at once
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of train held out where the data has no val rows
     evaluate_every: PositiveInt = 1  # epochs
+    evaluate_on: PositiveInt | None = None  # validation rows at most, evenly spread; None takes all
     select: str = "nDCG@5"
     patience: PositiveInt | None = None  # evaluations without a better one
     refit: bool = False
+    device: str = "auto"  # cpu, cuda, cuda:1, mps; auto: cuda if there is one, else cpu
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # encoder's; auto: bfloat16 for transformers on cuda
 
 
 class Predict(_Strict):
@@ -225,11 +271,14 @@ class Stage(_Strict):
 
 
 class Published(_Strict):
-    """A published figure, with its source."""
+    """Published figures on one data set, with their source and how they came about."""
 
     data: str
     metrics: dict[str, float]
     source: str
+    changes: list[str] = []  # key=value, where the published setting for this data is not the recipe's
+    cost: str = ""  # what the paper says it took
+    remark: str = ""  # what the sources leave open
 
 
 class Recipe(_Strict):

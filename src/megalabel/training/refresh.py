@@ -10,7 +10,7 @@ import torch
 
 from megalabel.batching.clusters import balanced_clusters
 from megalabel.batching.negatives import mine
-from megalabel.index import ExactIndex
+from megalabel.index import build_index
 from megalabel.training.vectors import label_side, query_blocks
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def refresh(
     """Cluster the training queries and mine their hard negatives with the vectors of now.
 
     The first head that reads label texts decides, as in UniDEC (Kharbanda et al. 2024),
-    else the first head there is.
+    else the first head there is. Negatives come from the index the recipe names under
+    ``batching.negatives.search``: of an approximate one, most of the best wrong labels.
     """
     name = next((name for name in network.heads if network.head(name).needs_text), next(iter(network.heads)))
     clusters, mined = Refreshed().clusters, Refreshed().mined
@@ -55,7 +56,10 @@ def refresh(
         vectors = torch.cat([found[name] for _, found in query_blocks(network, queries)])
         clusters = balanced_clusters(vectors, settings.batch_size, seed=seed)
     if settings.negatives.mined:
-        index = ExactIndex(label_side(network, labels)[name].vectors)
+        search = settings.negatives.search
+        index = build_index(
+            label_side(network, labels)[name].vectors, search.kind, seed=seed % 2**31, **search.options()
+        )
         if vectors is not None:
             mined = mine(vectors, index, split.targets, split.filter, settings.negatives.top)
         else:

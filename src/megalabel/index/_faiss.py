@@ -1,0 +1,80 @@
+"""The faiss package, loaded on first use, and what is needed to hand it arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["as_rows", "borrowed", "faiss_threads", "with_level"]
+
+_LEVEL = 1e-3  # lengths that differ by less than this share count as equal
+
+
+@contextmanager
+def faiss_threads(count: int | None = None) -> Iterator[Any]:
+    """Give the faiss package, working with so many threads, torch's number by default."""
+    import faiss
+
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(torch.get_num_threads() if count is None else count)
+    try:
+        yield faiss
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def with_level(vectors: Tensor, multiple: int = 1) -> Tensor:
+    """Return label vectors brought to equal length, so that the nearest are those of the largest product.
+
+    A column sqrt(max |v|^2 - |v|^2) is added where lengths differ (Bachrach et al., RecSys
+    2014); queries have 0 there, so products stay what they were. Columns of zeros follow
+    until their number is a multiple of ``multiple``.
+
+    >>> with_level(torch.tensor([[3.0, 4.0], [3.0, 0.0]]))
+    tensor([[3., 4., 0.],
+            [3., 0., 4.]])
+    """
+    squares = torch.cat([part.to(torch.float64).square().sum(dim=1) for part in torch.split(vectors, 65_536)])
+    longest = squares.max()
+    level = bool(squares.min() < longest * (1 - _LEVEL) ** 2)
+    width = -(-(vectors.shape[1] + level) // multiple) * multiple
+    if width == vectors.shape[1]:
+        return vectors
+    wide = vectors.new_zeros((len(vectors), width))
+    wide[:, : vectors.shape[1]] = vectors
+    if level:
+        wide[:, vectors.shape[1]] = (longest - squares).clamp_(min=0).sqrt_()
+    return wide
+
+
+def as_rows(vectors: Tensor, width: int) -> NDArray[np.float32]:
+    """Return queries [n, d] as faiss wants them: float32, contiguous, zeros up to ``width``."""
+    if vectors.shape[1] < width:
+        vectors = torch.nn.functional.pad(vectors, (0, width - vectors.shape[1]))
+    found: NDArray[np.float32] = vectors.contiguous().numpy()
+    return found
+
+
+def borrowed(owner: Any, flat: Any, rows: int, width: int) -> Tensor:
+    """Return the vectors [rows, width] of a flat index inside ``owner``, not copied; they keep the owner alive."""
+    import faiss
+
+    inner: Any = faiss.downcast_index(flat)
+    values = faiss.rev_swig_ptr(inner.get_xb(), rows * width).reshape(rows, width)
+    return torch.from_numpy(np.asarray(_Borrowed(owner, values)))
+
+
+class _Borrowed:
+    """Memory of an array and the one it belongs to."""
+
+    def __init__(self, owner: Any, values: NDArray[np.float32]) -> None:
+        self.owner = owner
+        self.__array_interface__ = values.__array_interface__

@@ -1,0 +1,53 @@
+"""Centres of inverted lists."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from megalabel.graphs.partition import partition
+from megalabel.progress import progress
+
+__all__ = ["PER_LIST", "ROUNDS", "assign", "centres_of"]
+
+PER_LIST = 64  # labels that find one centre
+ROUNDS = 4  # of k-means, after the balanced start
+_BLOCK = 16_384  # labels compared with all centres at a time
+
+
+def centres_of(vectors: Tensor, nlist: int, *, seed: int) -> Tensor:
+    """Return the centres [nlist, d] of unit length of k-means on vectors of equal length.
+
+    It starts from balanced clusters, so that the lists stay of like size: the work of a
+    search goes by the labels in the lists it looks at. Of more than 64 labels a list, a
+    random 64 a list are used.
+
+    >>> centres_of(torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 2.0]]), 2, seed=0).sort(dim=0).values
+    tensor([[0., 0.],
+            [1., 1.]])
+    """
+    if len(vectors) > PER_LIST * nlist:
+        chosen = np.random.default_rng(seed).choice(len(vectors), PER_LIST * nlist, replace=False)
+        vectors = vectors[torch.from_numpy(np.sort(chosen))]
+    place = torch.from_numpy(partition(vectors.numpy(), clusters=nlist, seed=seed))
+    centres = _means(vectors, place, vectors.new_zeros((nlist, vectors.shape[1])))
+    with progress("placing centres", total=ROUNDS, unit="rounds") as step:
+        for _ in range(ROUNDS):
+            centres = _means(vectors, assign(vectors, centres), centres)
+            step(1)
+    return centres
+
+
+def assign(vectors: Tensor, centres: Tensor) -> Tensor:
+    """Return the centre [n] of the largest product with each vector."""
+    parts = [torch.mm(part, centres.T).argmax(dim=1) for part in torch.split(vectors, _BLOCK)]
+    return torch.cat(parts)
+
+
+def _means(vectors: Tensor, place: Tensor, before: Tensor) -> Tensor:
+    """Return the means of unit length; a centre without vectors stays where it was."""
+    sums = torch.zeros_like(before).index_add_(0, place, vectors)
+    empty = torch.bincount(place, minlength=len(before)) == 0
+    return torch.where(empty.unsqueeze(1), before, normalize(sums, dim=1))

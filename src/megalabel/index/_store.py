@@ -1,0 +1,135 @@
+"""Approximate indexes on disk: files and a card with their sizes and hashes, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from megalabel.errors import DataError, WriteError
+from megalabel.files import writing, writing_folder
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from torch import Tensor
+
+__all__ = ["read_card", "read_faiss", "read_kind", "read_vectors", "write_index"]
+
+FORMAT = 1
+CARD, FAISS, VECTORS = "index.json", "index.faiss", "vectors.npy"
+_AGAIN = "build the index again"
+
+
+def write_index(
+    folder: str | PathLike[str], index: Any, vectors: Tensor | None, card: Mapping[str, Any], *, overwrite: bool
+) -> None:
+    """Write index.faiss, the vectors where faiss does not keep them as they are, and index.json."""
+    import faiss
+
+    with writing_folder(folder, overwrite=overwrite) as place:
+        try:
+            faiss.write_index(index, str(place / FAISS))
+        except RuntimeError as error:
+            raise WriteError(f"could not write ({_reason(error)}); nothing was changed", path=place / FAISS) from error
+        with (place / FAISS).open("rb+") as stream:
+            os.fsync(stream.fileno())
+        if vectors is not None:
+            with writing(place / VECTORS) as out:
+                np.save(out, vectors.numpy(), allow_pickle=False)
+        names = [FAISS] if vectors is None else [FAISS, VECTORS]
+        found = {"format": FORMAT, **card, "files": {name: _record(place / name) for name in names}}
+        with writing(place / CARD) as out:
+            out.write(json.dumps({**found, "seal": _seal(found)}, indent=2).encode() + b"\n")
+
+
+def read_kind(folder: str | PathLike[str]) -> str:
+    """Return the kind of index the card of a folder speaks of."""
+    return str(_card(Path(folder))["kind"])
+
+
+def read_card(folder: str | PathLike[str]) -> dict[str, Any]:
+    """Return the card once every file proves to be as it was saved, or raise a DataError."""
+    card = _card(Path(folder))
+    for name in (FAISS, VECTORS):
+        if name in card["files"]:
+            _check_file(Path(folder) / name, card["files"][name])
+    return card
+
+
+def _card(place: Path) -> dict[str, Any]:
+    path = place / CARD
+    if not path.is_file():
+        raise DataError("there is no index here", path=place, remedy="give the folder of a saved index")
+    try:
+        card = json.loads(path.read_bytes())
+        seal = card.pop("seal")
+        format = card["format"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError("this is no card of an index, or it is damaged", path=path, remedy=_AGAIN) from error
+    if seal != _seal(card):
+        raise DataError("this file is not as it was saved", path=path, remedy=_AGAIN)
+    if format != FORMAT:
+        raise DataError(f"this index has format {format}, not {FORMAT}", path=path, remedy="update megalabel")
+    return dict(card)
+
+
+def read_faiss(folder: str | PathLike[str], flag: str, kind: str, labels: int) -> Any:
+    """Return the faiss index, mapped into memory, once it is of this class and size."""
+    import faiss
+
+    path = Path(folder) / FAISS
+    try:
+        index = faiss.read_index(str(path), getattr(faiss, flag))
+    except RuntimeError as error:
+        raise DataError(f"faiss cannot read this file ({_reason(error)})", path=path, remedy=_AGAIN) from error
+    if type(index).__name__ != kind or index.ntotal != labels:
+        what = f"this is {type(index).__name__} of {index.ntotal:,} vectors, not {kind} of {labels:,}"
+        raise DataError(what, path=path, remedy=_AGAIN)
+    return index
+
+
+def read_vectors(folder: str | PathLike[str], shape: tuple[int, int]) -> Tensor:
+    """Return the vectors, mapped into memory: pages are read as they are needed, and the file stays as it is."""
+    path = Path(folder) / VECTORS
+    try:
+        found = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError("these vectors cannot be read", path=path, remedy=_AGAIN) from error
+    if found.shape != shape or found.dtype != np.float32:
+        raise DataError(f"the vectors are {found.dtype} {found.shape}, not float32 {shape}", path=path, remedy=_AGAIN)
+    return torch.from_numpy(found)
+
+
+def _check_file(path: Path, record: Mapping[str, Any]) -> None:
+    try:
+        size = path.stat().st_size
+        whole = size == record["bytes"] and _record(path) == record
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DataError(f"this file cannot be read, {reason}", path=path, remedy=_AGAIN) from error
+    if size != record["bytes"]:
+        raise DataError(f"this file has {size:,} bytes instead of {record['bytes']:,}", path=path, remedy=_AGAIN)
+    if not whole:
+        raise DataError("this file is not as it was saved", path=path, remedy=_AGAIN)
+
+
+def _record(path: Path) -> dict[str, Any]:
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256")
+        return {"bytes": stream.tell(), "sha256": digest.hexdigest()}
+
+
+def _seal(card: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return the last sentence of a message of faiss, without its source lines."""
+    return str(error).strip().rpartition("\n")[2].rpartition("Error: ")[2] or "no reason given"

@@ -1,0 +1,45 @@
+"""An index by the name of its kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from megalabel.errors import SettingError, nearest
+from megalabel.index.exact import ExactIndex
+from megalabel.index.hnsw import HnswIndex
+from megalabel.index.ivf import IvfIndex
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["KINDS", "build_index"]
+
+KINDS: dict[str, tuple[str, ...]] = {  # and the settings each takes
+    "exact": (),
+    "hnsw": ("M", "ef_construction", "ef_search"),
+    "ivf": ("nlist", "nprobe", "pq", "rerank"),
+}
+
+
+def build_index(
+    vectors: Tensor, kind: str = "exact", *, seed: int = 0, **settings: Any
+) -> ExactIndex | HnswIndex | IvfIndex:
+    """Build an index over label vectors [L, d]: ``exact``, ``hnsw`` or ``ivf``, with settings of that kind.
+
+    Same vectors, settings, seed and number of threads: the same index, to the bit.
+
+    >>> import torch
+    >>> build_index(torch.eye(3), "ivf", nlist=2).search(torch.eye(3)[1:2], k=1).ids.tolist()
+    [[1]]
+    """
+    if kind not in KINDS:
+        raise SettingError(f"there is no index of kind {kind!r}", remedy=nearest(kind, KINDS))
+    for name in settings:
+        if name not in KINDS[kind]:
+            remedy = nearest(name, KINDS[kind]) if KINDS[kind] else "leave it out"
+            raise SettingError(f"an index of kind {kind} has no setting {name!r}", remedy=remedy)
+    if kind == "hnsw":
+        return HnswIndex.build(vectors, seed=seed, **settings)
+    if kind == "ivf":
+        return IvfIndex.build(vectors, seed=seed, **settings)
+    return ExactIndex(vectors)

@@ -1,0 +1,44 @@
+"""How much an approximate search finds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from megalabel.errors import DataError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+    from torch import Tensor
+
+    from megalabel.types import Index
+
+__all__ = ["recall"]
+
+
+def recall(index: Index, exact: Index, queries: Tensor, k: int = 10, *, exclude: csr_matrix | None = None) -> float:
+    """Return the share of the k best labels that an index finds, the mean over queries.
+
+    A label counts as found when its score is no worse than that of the k-th best, so that
+    of labels with the same vector any will do.
+
+    Args:
+        index: the index in question.
+        exact: the index that knows, over the same labels.
+        queries: [Q, d], the ones it will be asked: on others recall may be quite another.
+        k: labels per query.
+        exclude: [Q, L] pairs left out.
+
+    >>> import torch
+    >>> from megalabel.index import ExactIndex
+    >>> recall(ExactIndex(torch.eye(4)), ExactIndex(torch.eye(4)), torch.eye(4), k=2)
+    1.0
+    """
+    if len(queries) == 0:
+        raise DataError("recall needs at least one query")
+    best, found = exact.search(queries, k, exclude=exclude), index.search(queries, k, exclude=exclude)
+    there = (best.ids >= 0).sum(axis=1)
+    worst = np.where(best.ids >= 0, best.scores, np.inf).min(axis=1)
+    hits = ((found.ids >= 0) & (found.scores >= worst[:, None])).sum(axis=1)
+    return float(np.mean(np.where(there > 0, hits / np.maximum(there, 1), 1.0)))

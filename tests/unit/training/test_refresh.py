@@ -1,0 +1,103 @@
+"""When clusters and negatives are made anew, and which search finds the negatives."""
+
+import numpy as np
+import pytest
+import torch
+
+import megalabel as ml
+from megalabel.errors import SettingError
+from megalabel.index import ExactIndex
+from megalabel.recipes import load_recipe
+from megalabel.training.make_encoder import make_encoder
+from megalabel.training.network import Network
+from megalabel.training.refresh import is_due, refresh
+from megalabel.training.run import Texts
+from megalabel.training.vectors import label_side, query_side
+
+SMALL = [
+    "encoder.source=null",
+    "encoder.options={dim: 16, words: 512, bigrams: 0, characters: 0}",
+    "batching.negatives.top=8",
+    "batching.batch_size=64",
+]
+SEARCHES = ["exact", "{kind: hnsw, M: 4, ef_search: 24}", "{kind: ivf, nprobe: 4}", "{kind: ivf, pq: 4}"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return ml.load("synthetic:points=900,labels=1200,seed=3")
+
+
+def mined(data, search, *changes, seed=7):
+    recipe = load_recipe("unidec-cpu", [*SMALL, f"batching.negatives.search={search}", *changes])
+    torch.manual_seed(0)
+    encoder = make_encoder(recipe, data)
+    texts = Texts.of(data, encoder)
+    network = Network(recipe, encoder, len(data.labels))
+    network.eval()
+    found = refresh(network, recipe.batching, data.train, texts.train, texts.labels, seed=seed)
+    return found, network, texts
+
+
+def test_exact_negatives_are_the_best_wrong_labels(data):
+    found, network, texts = mined(data, "exact")
+    name = next(iter(network.heads))
+    index = ExactIndex(label_side(network, texts.labels)[name].vectors)
+    known = data.train.targets + data.train.excluded() if data.train.filter is not None else data.train.targets
+    want = index.search(query_side(network, texts.train)[name], 8, exclude=known.tocsr())
+    np.testing.assert_array_equal(found.mined, want.ids)
+
+
+@pytest.mark.parametrize("search", SEARCHES[1:])
+@pytest.mark.parametrize("order", ["clustered", "shuffled"])
+def test_approximate_negatives_are_wrong_labels_too_and_mostly_the_same(data, search, order):
+    exact, *_ = mined(data, "exact", f"batching.order={order}")
+    found, *_ = mined(data, search, f"batching.order={order}")
+    assert found.mined.shape == (len(data.train), 8)
+    assert (found.mined >= 0).all()
+    rows = np.repeat(np.arange(len(data.train)), 8)
+    assert data.train.targets[rows, found.mined.ravel()].sum() == 0
+    same = [len(set(a) & set(b)) / 8 for a, b in zip(exact.mined.tolist(), found.mined.tolist(), strict=True)]
+    assert np.mean(same) > 0.5
+    np.testing.assert_array_equal(found.clusters, exact.clusters)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_same_seed_same_bits(data, search):
+    for seed in (7, 2**40):
+        first, second = mined(data, search, seed=seed)[0], mined(data, search, seed=seed)[0]
+        np.testing.assert_array_equal(first.mined, second.mined)
+
+
+def test_when():
+    settings = load_recipe("unidec-cpu", ["batching.refresh={start: 2, every: 3}"]).batching
+    assert [epoch for epoch in range(9) if is_due(settings, epoch)] == [2, 5, 8]
+    settings = load_recipe("unidec-cpu", ["batching.order=shuffled", "batching.negatives.mined=0"]).batching
+    assert not any(is_due(settings, epoch) for epoch in range(9))
+
+
+def test_settings_of_the_search():
+    assert load_recipe("unidec-cpu").batching.negatives.search.kind == "exact"
+    search = load_recipe("astec").batching.negatives.search
+    assert search.kind == "hnsw"
+    assert search.options() == {"M": 100, "ef_construction": 300, "ef_search": 400}
+    assert load_recipe("astec-cpu").batching.negatives.search.kind == "hnsw"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("hnws", "'hnsw'"),
+        ("{kind: ivf, M: 3}", "ivf has no setting M"),
+        ("{M: 3}", "exact has no setting M"),
+        ("{kind: hnsw, M: 1}", "greater than or equal to 2"),
+        ("{kind: ivf, nprobe: 0}", "greater than 0"),
+        ("{kind: hnsw, links: 3}", "unknown key"),
+        ("3", "search"),
+    ],
+)
+def test_wrong_settings_are_one_line(value, words):
+    with pytest.raises(SettingError) as error:
+        load_recipe("unidec-cpu", [f"batching.negatives.search={value}"])
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
