@@ -12,9 +12,11 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from _ablations import TABLES, ablation_text, load_ablations
 from _gandalf import draw, study_text
 from _quality import load_quality, quality_short_text, quality_text
 
@@ -70,6 +72,20 @@ def recipes() -> str:
     )
 
 
+def published() -> str:
+    """Return the published figures that recipes carry, with their sources."""
+    from megalabel.recipes.load_recipe import list_recipes, load_recipe
+
+    names = ["P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5"]
+    rows = [
+        [f"`{name}`", figure.data, *(f"{figure.metrics[key]:.2f}" if key in figure.metrics else "" for key in names),
+         figure.source, figure.cost]
+        for name in list_recipes()
+        for figure in load_recipe(name).published
+    ]  # fmt: skip
+    return table(["recipe", "data", *names, "source", "theirs took"], rows)
+
+
 def unidec() -> str:
     """Return the study of UniDEC's parts, one table for each data set."""
     found = result("unidec")
@@ -109,6 +125,11 @@ def quality() -> str:
 def quality_short() -> str:
     """Return the flagship beside the best of the other systems."""
     return quality_short_text(load_quality(ROOT / "results" / "quality"), table)
+
+
+def ablation(name: str) -> str:
+    """Return one question of the ablations, ours beside the paper's."""
+    return ablation_text(name, load_ablations(ROOT / "results"), result("published"), table, where)
 
 
 def memorisation() -> str:
@@ -208,10 +229,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "memorisation": memorisation,
     "quality": quality,
     "quality_short": quality_short,
+    "published": published,
     "recipes": recipes,
     "tokens": tokens,
     "training": training,
     "unidec": unidec,
+    **{f"ablation_{name}": partial(ablation, name) for name in TABLES},
 }
 
 

@@ -13,6 +13,7 @@ from megalabel.cli.evaluate import evaluate
 from megalabel.cli.graph import graph
 from megalabel.cli.predict import predict
 from megalabel.cli.recipes import recipes, show
+from megalabel.cli.reproduce import reproduce
 from megalabel.cli.train import train
 
 __all__ = ["app"]
@@ -50,5 +51,6 @@ app.command()(show)
 app.command()(train)
 app.command()(evaluate)
 app.command()(compare)
+app.command()(reproduce)
 app.command()(predict)
 app.command()(graph)

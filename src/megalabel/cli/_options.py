@@ -9,16 +9,34 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["DataOption", "FormatOption", "HeadsOption", "JsonOption", "SeedOption", "TailOption", "print_json", "say"]
+__all__ = [
+    "DataOption",
+    "DeviceOption",
+    "FormatOption",
+    "HeadsOption",
+    "JsonOption",
+    "OwnDeviceOption",
+    "SeedOption",
+    "TailOption",
+    "print_json",
+    "say",
+]
 
 DataOption = Annotated[
     str, typer.Option("--data", "-d", metavar="D", help="A built-in name (pydocs, ...), a folder or a file.")
+]
+DeviceOption = Annotated[
+    str, typer.Option("--device", metavar="DEVICE", help="auto (cuda if there is one), cpu, cuda, cuda:1, mps.")
 ]
 FormatOption = Annotated[
     str | None, typer.Option("--from", metavar="FORMAT", help="Read the data in this format instead of guessing.")
 ]
 HeadsOption = Annotated[str, typer.Option(help="Of a model: all, or one head by name (dual, classifier, linear).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")]
+OwnDeviceOption = Annotated[
+    str | None,
+    typer.Option("--device", metavar="DEVICE", help="In place of the recipe's: auto, cpu, cuda, cuda:1, mps."),
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
 
 TailOption = Annotated[

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from megalabel.cli._options import DataOption, FormatOption, HeadsOption, JsonOption, TailOption, print_json, say
+from megalabel.cli._options import (
+    DataOption,
+    DeviceOption,
+    FormatOption,
+    HeadsOption,
+    JsonOption,
+    TailOption,
+    print_json,
+    say,
+)
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
     from megalabel.metrics.report import Report
+    from megalabel.model import Model
 
 __all__ = ["evaluate"]
 
@@ -29,6 +39,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Which rows: test, val or train.")] = "test",
     heads: HeadsOption = "all",
     tail: TailOption = None,
+    device: DeviceOption = "auto",
     data_format: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -46,27 +57,32 @@ def evaluate(
     if (run is None) == (predictions is None):
         raise SettingError("give either a RUN folder or --predictions FILE", remedy="see megalabel evaluate --help")
     start = time.perf_counter()
+    model = None if run is None else _load(run, tail, device)
     dataset = load(data, format=data_format, say=say)
-    if run is not None:
-        report, origin = _of_model(run, dataset, split, heads, tail)
+    if model is not None:
+        report, origin = _of_model(model, dataset, split, heads)
     else:
         assert predictions is not None
         report, origin = _of_file(predictions, dataset, split)
     if as_json:
-        about = {"data": dataset.name, "split": split, **origin}
+        about = {"data": dataset.name, "split": split, **({} if run is None else {"run": str(run)}), **origin}
         print_json({**report.to_dict(), **about, "seconds": round(time.perf_counter() - start, 2)})
     else:
         typer.echo(report.table())
 
 
-def _of_model(run: Path, data: Dataset, split: str, heads: str, tail: float | None) -> tuple[Report, dict[str, Any]]:
-    import resource
-
+def _load(run: Path, tail: float | None, device: str) -> Model:
     from megalabel.model import Model
 
-    report = Model.load(run, tail=tail).evaluate(data, split, heads=heads)
+    return Model.load(run, tail=tail, device=device)
+
+
+def _of_model(model: Model, data: Dataset, split: str, heads: str) -> tuple[Report, dict[str, Any]]:
+    import resource
+
+    report = model.evaluate(data, split, heads=heads)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return report, {"run": str(run), "heads": heads, "peak_mib": round(peak)}
+    return report, {"heads": heads, "peak_mib": round(peak)}
 
 
 def _of_file(path: Path, data: Dataset, split: str) -> tuple[Report, dict[str, Any]]:

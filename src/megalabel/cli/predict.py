@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from megalabel.cli._options import HeadsOption, JsonOption, TailOption, print_json, say
+from megalabel.cli._options import DeviceOption, HeadsOption, JsonOption, TailOption, print_json, say
 
 __all__ = ["predict"]
 
@@ -19,6 +19,7 @@ def predict(
     k: Annotated[int, typer.Option("-k", help="Labels for each text.", min=1)] = 5,
     heads: HeadsOption = "all",
     tail: TailOption = None,
+    device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Print the best labels of one or more texts.
@@ -34,7 +35,7 @@ def predict(
         texts += [decode(line, source, number) for number, line in read_lines(source)]
     if not texts:
         raise SettingError("there is nothing to predict", remedy="give --text or --input")
-    model = Model.load(run, tail=tail)
+    model = Model.load(run, tail=tail, device=device)
     if k > len(model.labels):
         say(f"the model has {len(model.labels):,} labels, so -k {k:,} gives all of them")
     found = model.predict(texts, k, heads=heads)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from megalabel.cli._options import DataOption, FormatOption, say
+from megalabel.cli._options import DataOption, FormatOption, OwnDeviceOption, say
 from megalabel.cli._report_run import report_run
 
 __all__ = ["train"]
@@ -22,6 +22,7 @@ def train(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe: training.epochs=3")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="In place of the recipe's seed.")] = None,
+    device: OwnDeviceOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in RUN stopped.")] = False,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Measure on the test rows and write RUN/report.html.")
@@ -36,16 +37,22 @@ def train(
     Example: megalabel train unidec-cpu --data pydocs --out runs/first
     """
     from megalabel.data.load import load
+    from megalabel.recipes.load_recipe import load_recipe
     from megalabel.trainer import train as run
+    from megalabel.training.find_device import find_device
     from megalabel.training.run import Stopped
 
+    own = [*([] if seed is None else [f"seed={seed}"]), *([] if device is None else [f"training.device={device}"])]
+    wanted = load_recipe(recipe, [*(changes or []), *own])
+    find_device(wanted.training.device)
     dataset = load(data, format=data_format, say=say)
     try:
-        model = run(recipe, dataset, out, changes=changes or [], seed=seed, resume=resume, say=say)
+        model = run(wanted, dataset, out, resume=resume, say=say)
     except Stopped:
         again = ["megalabel", "train", recipe, "--data", data, "--out", str(out)]
         again += [part for change in changes or [] for part in ("--set", change)]
         again += [] if seed is None else ["--seed", str(seed)]
+        again += [] if device is None else ["--device", device]
         again += [] if data_format is None else ["--from", data_format]
         again += [] if report else ["--no-report"]
         say(f"stopped, and saved; go on with: {shlex.join([*again, '--resume'])}")

@@ -59,6 +59,7 @@ svg .value{font-size:10.5px;fill:var(--text)}
 svg .grid{stroke:var(--rule);stroke-width:1;fill:none}
 svg .axis{stroke:var(--soft);stroke-width:1;fill:none}
 svg .line{stroke:var(--c);stroke-width:2;fill:none;stroke-linejoin:round;stroke-linecap:round}
+svg .thin{stroke:var(--c);stroke-width:1.2;fill:none;stroke-linejoin:round}
 svg .fill{fill:var(--c)}
 svg .none{--c:var(--soft)}
 svg .again{opacity:.5}
@@ -84,7 +85,7 @@ summary{cursor:pointer;margin:.75rem 0}
  :root{font-size:10pt}
  body{max-width:none;padding:0}
  svg text{font-size:15px}
- svg .value{font-size:13px}
+ svg .value{font-size:12px}
  nav,details{display:none}
  h2,h3,section>p{break-after:avoid}
  figure,article,tr{break-inside:avoid}
@@ -92,6 +93,11 @@ summary{cursor:pointer;margin:.75rem 0}
  th,td{padding:.2rem .4rem}
  .plots,.samples{grid-template-columns:1fr 1fr}
  .wide{grid-template-columns:1fr}
+ .one{display:block}
+ .one figure{max-width:none;display:grid;grid-template-columns:1fr 1fr;column-gap:1.5rem;
+  align-content:start;grid-template-rows:auto auto 1fr}
+ .one figure>svg{grid-row:1/4}
+ .one figure>:not(svg){grid-column:2}
 }
 """
 )

@@ -11,13 +11,14 @@ __all__ = ["Axis", "Chart", "Series"]
 
 @dataclass(frozen=True)
 class Series:
-    """One line, one bar in every group, or one point."""
+    """One line, one bar in every group, one point, or points in a row."""
 
     name: str
     x: tuple[float, ...]  # of bars: the number of the group
     y: tuple[float, ...]
     colour: int  # number in the palette; -1 is none, for an entry of a legend that is about shapes
     shape: int = 0  # of a point, or the dashes of a line
+    marks: tuple[str, ...] = ()  # of points in a row, which a line joins: what stands beside each
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Chart:
             elif self.kind == "line":
                 said = f"from {one.y[0]:.4g} to {one.y[-1]:.4g}"
             else:
-                said = f"{self.x_label} {one.x[0]:.2f}, {self.y_label} {one.y[0]:.2f}"
+                places = [f"{self.x_label} {x:.2f}, {self.y_label} {y:.2f}" for x, y in zip(one.x, one.y, strict=True)]
+                said = " to ".join(dict.fromkeys((places[0], places[-1])))
             parts.append(f"{one.name}: {said}")
         return f"{self.title}. {'; '.join(parts)}."

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from megalabel.errors import DataError
+from megalabel.report.measure_fusion import measure_fusion
 from megalabel.report.results import Results, model_folder, read_log_of
 from megalabel.trainer import fingerprint
 
@@ -47,6 +50,7 @@ def evaluate_run(
     found = model.search(chosen.texts, min(BEST, len(data.labels)), exclude=chosen.excluded())
     seconds = time.perf_counter() - begin
     place = model_folder(folder)
+    calibration, trade_off = measure_fusion(model, data, split)
     return Results(
         name=name,
         recipe=model.network.recipe.model_dump(mode="json"),
@@ -54,13 +58,27 @@ def evaluate_run(
         heads=reports,
         weights=model.weights if model.fusion is None else model.fusion.shares(),
         facts={
-            "parameters": sum(value.numel() for value in model.network.parameters()),
+            "parameters": _numbers(place),
             "model_bytes": sum(path.stat().st_size for path in place.rglob("*") if path.is_file()),
             "texts_per_second": len(rows) / max(seconds, 1e-9),
         },
         samples=_samples(chosen, data, found),
+        calibration=calibration,
+        trade_off=trade_off,
         log=read_log_of(folder),
     )
+
+
+def _numbers(place: Path) -> int:
+    """Return how many floating-point numbers a saved model holds; zeros of sparse weights are not stored."""
+    from safetensors import safe_open
+
+    total = 0
+    for path in sorted(place.rglob("*.safetensors")):
+        with safe_open(path, framework="np") as tensors:
+            parts = (tensors.get_slice(name) for name in tensors.keys())  # noqa: SIM118
+            total += sum(math.prod(part.get_shape()) for part in parts if "F" in part.get_dtype())
+    return total
 
 
 def _spread(part: Split) -> NDArray[np.int64]:

@@ -10,10 +10,18 @@ from megalabel.report._style import STYLE
 from megalabel.report.chart import Chart
 from megalabel.report.draw_svg import draw_svg, draw_swatch
 from megalabel.report.escaped import escaped
-from megalabel.report.plots import bin_plots, learning_plots, trade_off_plot
+from megalabel.report.plots import bin_plots, calibration_plot, learning_plots, tail_plot, trade_off_plot
 from megalabel.report.results import Results
 from megalabel.report.samples import choose_samples, sample_html
-from megalabel.report.tables import bins_table, cost_table, every_metric_table, metrics_table, recipe_table
+from megalabel.report.tables import (
+    bins_table,
+    calibration_table,
+    cost_table,
+    every_metric_table,
+    metrics_table,
+    recipe_table,
+    tail_table,
+)
 
 __all__ = ["make_page"]
 
@@ -26,10 +34,11 @@ def make_page(runs: Sequence[Results]) -> str:
     """
     sections = {
         "Metrics": _metrics(runs),
-        "P against PSP": _figures([plot] if (plot := trade_off_plot(runs)) else []),
+        "P against PSP": _trade_off(runs),
+        "Calibration": _calibration(runs),
         "Label frequency": _frequency(runs),
         "Learning curves": _figures(learning_plots(runs)),
-        "Size and speed": cost_table(runs).html(),
+        "Size and speed": _costs(runs),
         "Recipe" if len(runs) == 1 else "Recipes": _recipes(runs),
         "Predictions": _predictions(runs),
     }
@@ -71,6 +80,20 @@ def _metrics(runs: Sequence[Results]) -> str:
     return f"{metrics_table(runs).html()}<details><summary>All metrics at all cut-offs</summary>{every}</details>"
 
 
+def _trade_off(runs: Sequence[Results]) -> str:
+    plots = [plot for plot in (trade_off_plot(runs), tail_plot(runs)) if plot is not None]
+    table = tail_table(runs)
+    figures = "" if table is None else f"<details><summary>Metrics by tail</summary>{table.html()}</details>"
+    return _figures(plots) + figures
+
+
+def _calibration(runs: Sequence[Results]) -> str:
+    plot, table = calibration_plot(runs), calibration_table(runs)
+    if plot is None or table is None:
+        return ""
+    return f"{_figures([plot])}<details><summary>The same in figures</summary>{table.html()}</details>"
+
+
 def _frequency(runs: Sequence[Results]) -> str:
     plots = bin_plots(runs)
     if not plots:
@@ -93,6 +116,16 @@ def _figure(chart: Chart) -> str:
         f"<figure><h3>{escaped(chart.title)}</h3>{legend}{draw_svg(chart)}"
         f"<figcaption>{escaped(chart.about)}</figcaption></figure>"
     )
+
+
+def _costs(runs: Sequence[Results]) -> str:
+    about = "Prediction is measured on a few texts in one batch, on the machine that made this report."
+    if any(run.fused for run in runs):
+        about += (
+            " Time and memory of training are those of the network, without the heads that are fitted after it; "
+            "weights of a fused run are shares of what the fusion makes of each head."
+        )
+    return f"<p>{about}</p>{cost_table(runs).html()}"
 
 
 def _recipes(runs: Sequence[Results]) -> str:

@@ -1,4 +1,4 @@
-"""The plots of a report: learning curves, bars by label frequency, P against PSP."""
+"""The plots of a report: learning curves, bars by label frequency, P against PSP, calibration."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from megalabel.report.chart import Chart, Series
 from megalabel.report.curves import Curves, Line
 from megalabel.report.results import Results
 
-__all__ = ["bin_plots", "learning_plots", "trade_off_plot"]
+__all__ = ["all_plots", "bin_plots", "calibration_plot", "learning_plots", "tail_plot", "trade_off_plot"]
 
 VALIDATION = ("P@1", "PSP@5")
 SECONDS = 180.0  # longer runs are drawn over minutes
+GREY = 7  # of the palette, for what a bar is held against
 
 
 def learning_plots(runs: Sequence[Results]) -> list[Chart]:
@@ -36,8 +37,7 @@ def learning_plots(runs: Sequence[Results]) -> list[Chart]:
         ]
     about = {
         "loss": "Losses of different kinds have scales of their own: look at the shape, not at the height.",
-        "validation": "All heads together"
-        + (", each counting the same; weights are chosen after training." if len(runs[0].weights) > 1 else "."),
+        "validation": _measured(runs),
     }
     drawn = [("loss", "Training loss", "loss", losses), *charts]
     return [
@@ -45,6 +45,17 @@ def learning_plots(runs: Sequence[Results]) -> list[Chart]:
         for name, title, unit, lines in drawn
         if (chart := _lines(name, title, unit, lines, about[name.partition("-")[0]], timed=timed))
     ]
+
+
+def _measured(runs: Sequence[Results]) -> str:
+    """Say what is measured on validation rows while training."""
+    if any(run.fused for run in runs):
+        several = any(len(run.recipe["heads"]) > 1 for run in runs)
+        added = "The heads of the network added up, each counting the same" if several else "The head of the network"
+        return f"{added}: heads that are fitted after training, and the fusion of all, are not in it yet."
+    if any(len(run.weights) > 1 for run in runs):
+        return "All heads together, each counting the same; weights are chosen after training."
+    return "The head of the network."
 
 
 def bin_plots(runs: Sequence[Results]) -> list[Chart]:
@@ -102,6 +113,67 @@ def trade_off_plot(runs: Sequence[Results]) -> Chart | None:
         "worth."
     )
     return Chart("point", "p-against-psp", "P@5 against PSP@5", "P@5", "PSP@5", series, about, keys=keys)
+
+
+def tail_plot(runs: Sequence[Results]) -> Chart | None:
+    """Return P@5 against PSP@5 of fused models over ``tail``; nothing where there is none."""
+    series = tuple(
+        Series(
+            run.name,
+            tuple(one["P@5"] for one in run.trade_off),
+            tuple(one["PSP@5"] for one in run.trade_off),
+            number,
+            marks=tuple(f"{one['tail']:g}" for one in run.trade_off),
+        )
+        for number, run in enumerate(runs)
+        if run.trade_off and "PSP@5" in run.trade_off[0]
+    )
+    about = (
+        "A fused model ranks by probability times inverse propensity to the power of tail, which can be chosen when "
+        "predicting; beside each point stands its tail. Above 0, rare labels come forward."
+    )
+    return Chart("point", "tail", "P@5 against PSP@5 by tail", "P@5", "PSP@5", series, about) if series else None
+
+
+def calibration_plot(runs: Sequence[Results]) -> Chart | None:
+    """Return how often labels are right against how probable they were said to be; nothing without a fused model."""
+    known = [(number, run.name, run.calibration) for number, run in enumerate(runs) if run.calibration]
+    if not known:
+        return None
+    places = [
+        place for place in range(len(known[0][2]["bins"])) if any(c["bins"][place]["labels"] for _, _, c in known)
+    ]
+    across, bins = tuple(range(len(places))), [known[0][2]["bins"][place] for place in places]
+    if len(runs) == 1:
+        series = tuple(
+            Series(key, across, tuple(part[key] for part in bins), colour)
+            for key, colour in (("predicted", GREY), ("observed", 0))
+        )
+    else:
+        middle = tuple((part["low"] + part["high"]) / 2 for part in bins)
+        observed = (tuple(found["bins"][place]["observed"] for place in places) for _, _, found in known)
+        series = (
+            Series("as predicted", across, middle, GREY),
+            *(
+                Series(f"{name}, observed", across, shares, number)
+                for (number, name, _), shares in zip(known, observed, strict=True)
+            ),
+        )
+    errors = ", ".join(f"{'' if len(runs) == 1 else f'{name} '}{found['error']:.1f} points" for _, name, found in known)
+    about = (
+        "The five most probable labels of each text, by the probability the fusion gave them, and the share of them "
+        "that is right. Bars of equal height mean that a probability can be taken at its word. Expected calibration "
+        f"error: {errors}."
+    )
+    groups = tuple(f"{(part['low'] + part['high']) / 2:g}" for part in bins)
+    title, told = "How true the probabilities are", "probability given, percent, ± 5"
+    return Chart("bar", "calibration", title, told, "percent", series, about, groups)
+
+
+def all_plots(runs: Sequence[Results]) -> list[Chart]:
+    """Return every plot there is to draw, in the order of the page."""
+    single = [trade_off_plot(runs), tail_plot(runs), calibration_plot(runs)]
+    return [*(plot for plot in single if plot is not None), *bin_plots(runs), *learning_plots(runs)]
 
 
 def _lines(name: str, title: str, unit: str, lines: dict[str, Line], about: str, *, timed: bool) -> Chart | None:

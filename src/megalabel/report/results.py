@@ -15,8 +15,9 @@ from megalabel.training.run_log import read_log
 
 __all__ = ["Results", "model_folder", "read_log_of", "read_results", "save_results"]
 
-FORMAT = 1  # of evaluation.json
+FORMAT = 2  # of evaluation.json
 FILE = "evaluation.json"
+KEYS = ("data", "heads", "weights", "facts", "samples", "calibration", "trade_off")
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,19 @@ class Results:
     weights: dict[str, float]  # of the heads in "all"
     facts: dict[str, float]  # parameters, model_bytes, texts_per_second
     samples: list[dict[str, Any]]  # text, labels [{text, relevant, score}], missed texts
+    calibration: dict[str, Any] | None = None  # of a fused model: error, labels, bins
+    trade_off: list[dict[str, Any]] = field(default_factory=list)  # of a fused model: tail and metrics
     log: list[dict[str, Any]] = field(default_factory=list, repr=False)  # the records of metrics.jsonl
 
     @property
     def best(self) -> dict[str, Any]:
         """The report of all heads together."""
         return self.heads["all"]
+
+    @property
+    def fused(self) -> bool:
+        """Whether a fusion puts the heads together."""
+        return bool(self.recipe["predict"]["weights"] == "fusion")
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``evaluation.json`` holds: all but the recipe and the log, which have files of their own."""
@@ -46,6 +54,8 @@ class Results:
             "weights": self.weights,
             "facts": self.facts,
             "samples": self.samples,
+            "calibration": self.calibration,
+            "trade_off": self.trade_off,
         }
 
 
@@ -76,7 +86,7 @@ def read_results(folder: str | PathLike[str], name: str, *, split: str = "test")
         document = json.loads(path.read_bytes())
         if document["format"] != FORMAT:
             raise DataError(f"this file has format {document['format']}, not {FORMAT}", path=path, remedy="give --data")
-        fields = {key: document[key] for key in ("data", "heads", "weights", "facts", "samples")}
+        fields = {key: document[key] for key in KEYS}
         found, model = fields["data"]["split"], document["model"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"this file cannot be read ({error})", path=path, remedy="give --data") from error

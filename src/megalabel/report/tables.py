@@ -13,7 +13,16 @@ from megalabel.report.escaped import escaped
 from megalabel.report.recipe_diff import recipe_diff
 from megalabel.report.results import Results
 
-__all__ = ["Table", "bins_table", "cost_table", "every_metric_table", "metrics_table", "recipe_table"]
+__all__ = [
+    "Table",
+    "bins_table",
+    "calibration_table",
+    "cost_table",
+    "every_metric_table",
+    "metrics_table",
+    "recipe_table",
+    "tail_table",
+]
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "coverage@5")
 LONGEST = 48  # characters of a cell on a terminal
@@ -103,24 +112,55 @@ def bins_table(runs: Sequence[Results], key: str) -> Table:
     return Table(f"Parts of P@k by label frequency, {title}", header, rows)
 
 
+def calibration_table(runs: Sequence[Results]) -> Table | None:
+    """Return for each bin of probability how many labels fall there, and how they do; None without a fused model."""
+    known = [(run.name, run.calibration) for run in runs if run.calibration]
+    if not known:
+        return None
+    header = ["probability, percent"]
+    for name, _ in known:
+        header += [f"{'' if len(runs) == 1 else f'{name} '}{key}" for key in ("labels", "predicted", "observed")]
+    rows = []
+    for place, part in enumerate(known[0][1]["bins"]):
+        row = [f"{part['low']} to {part['high']}"]
+        for _, found in known:
+            own = found["bins"][place]
+            shares = (f"{own[key]:.1f}" if own["labels"] else "-" for key in ("predicted", "observed"))
+            row += [f"{own['labels']:,}", *shares]
+        rows.append(row)
+    return Table("The five most probable labels of each text, by probability", header, rows)
+
+
+def tail_table(runs: Sequence[Results]) -> Table | None:
+    """Return the metrics of fused models by ``tail``; None where there is none."""
+    first = ["run", "tail"] if len(runs) > 1 else ["tail"]
+    names = [name for run in runs for one in run.trade_off[:1] for name in one if name != "tail"]
+    rows = [
+        [*[run.name, f"{one['tail']:g}"][-len(first) :], *(f"{one[name]:.2f}" for name in dict.fromkeys(names))]
+        for run in runs
+        for one in run.trade_off
+    ]
+    return Table("Metrics in percent by tail", [*first, *dict.fromkeys(names)], rows, len(first)) if rows else None
+
+
 def cost_table(runs: Sequence[Results]) -> Table:
-    """Return size, length of training and speed; time and memory of training where the log has them."""
+    """Return size, length of training and speed, a column for each run; time and memory where the log has them."""
     totals = [Curves(run.log).totals() for run in runs]
-    columns: dict[str, list[str]] = {
+    heads = dict.fromkeys(head for run in runs if len(run.weights) > 1 for head in run.weights)
+    lines: dict[str, list[str]] = {
         "parameters": [f"{run.facts['parameters']:,.0f}" for run in runs],
         "model on disk": [_size(run.facts["model_bytes"]) for run in runs],
         "epochs": [_count(total.get("epochs")) for total in totals],
         "best epoch": [_count(Curves(run.log).best_epoch(run.recipe["training"]["select"])) for run in runs],
         "steps": [_count(total.get("steps")) for total in totals],
         "training time": [_time(total.get("seconds")) for total in totals],
-        "training, texts/s": [_count(total.get("texts_per_second")) for total in totals],
+        "training, texts a second": [_count(total.get("texts_per_second")) for total in totals],
         "training, memory": [_size(total["memory_mb"] * 2**20) if "memory_mb" in total else "" for total in totals],
-        "prediction, texts/s": [_count(run.facts["texts_per_second"]) for run in runs],
-        "weights of heads": [", ".join(f"{head} {weight:.2f}" for head, weight in run.weights.items()) for run in runs],
+        "prediction, texts a second": [_count(run.facts["texts_per_second"]) for run in runs],
+        **{f"weight of {head}": [_weight(run.weights.get(head)) for run in runs] for head in heads},
     }
-    known = {name: cells for name, cells in columns.items() if any(cells)}
-    rows = [[run.name, *(cells[number] for cells in known.values())] for number, run in enumerate(runs)]
-    return Table("Size and speed; prediction in one batch, on the machine that made this report", ["run", *known], rows)
+    rows = [[name, *cells] for name, cells in lines.items() if any(cells)]
+    return Table("Size, length of training and speed", ["", *(run.name for run in runs)], rows)
 
 
 def recipe_table(runs: Sequence[Results]) -> Table | None:
@@ -153,6 +193,10 @@ def _value(value: Any) -> str:
 
 def _count(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
+
+
+def _weight(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _time(seconds: float | None) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["need_matplotlib", "write_png"]
 
-MARKERS = ("o", "s", "^", "D", "P")
+MARKERS = ("o", "s", "^", "D", "P", "v", "_")
 DASHES: tuple[Literal["-", "--", ":"], ...] = ("-", "--", ":")
 WIDE = 100  # characters of the legend that fit into one row
 
@@ -75,6 +75,10 @@ def _draw(chart: Chart, axes: Axes) -> None:
         elif chart.kind == "line":
             dash = DASHES[series.shape % len(DASHES)]
             axes.plot(series.x, series.y, dash, color=colour, alpha=faded, linewidth=1.6)
+        elif series.marks:
+            axes.plot(series.x, series.y, "o-", color=colour, alpha=faded, linewidth=1, markersize=3.5, clip_on=False)
+            for x, y, mark in zip(series.x, series.y, series.marks, strict=True):
+                axes.annotate(_plain(mark), (x, y), (4, 3), textcoords="offset points", fontsize=7)
         else:
             marker = MARKERS[series.shape % len(MARKERS)]
             axes.scatter(series.x, series.y, color=colour, alpha=faded, marker=marker, s=40, zorder=3, clip_on=False)
@@ -91,6 +95,8 @@ def _handle(chart: Chart, series: Series) -> Any:
         return Patch(color=colour, alpha=faded, label=name)
     if chart.kind == "line":
         return Line2D([], [], color=colour, alpha=faded, linestyle=DASHES[series.shape % len(DASHES)], label=name)
+    if series.marks:
+        return Line2D([], [], color=colour, alpha=faded, marker="o", markersize=3.5, linewidth=1, label=name)
     marker = MARKERS[series.shape % len(MARKERS)]
     return Line2D([], [], color=colour, alpha=faded, marker=marker, linestyle="", label=name)
 

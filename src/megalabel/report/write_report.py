@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from megalabel.files import make_folder, writing
 from megalabel.report.evaluate_run import evaluate_run
 from megalabel.report.page import make_page
-from megalabel.report.plots import bin_plots, learning_plots, trade_off_plot
+from megalabel.report.plots import all_plots
 from megalabel.report.results import Results, save_results
 from megalabel.report.write_png import need_matplotlib, write_png
 
@@ -49,7 +49,6 @@ def write_page(path: str | PathLike[str], runs: Sequence[Results], *, png: bool 
     with writing(path) as out:
         out.write(make_page(runs).encode())
     if png:
-        plot = trade_off_plot(runs)
-        for chart in [*learning_plots(runs), *bin_plots(runs), *([] if plot is None else [plot])]:
+        for chart in all_plots(runs):
             write_png(chart, path.parent / "plots")
     return path

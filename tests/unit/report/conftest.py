@@ -50,3 +50,24 @@ def runs(tmp_path_factory, data):
 @pytest.fixture(scope="session")
 def results(runs, data):
     return [evaluate_run(folder, model, data, name=f"<{folder.name}>") for folder, model in runs.items()]
+
+
+@pytest.fixture(scope="session")
+def fused(tmp_path_factory):
+    """A folder with a fused run, its model and its data."""
+    made = ml.load("synthetic:points=700,labels=60,seed=5")
+    heads = "fitted={near: {kind: memory, nearest: 10}, linear: {kind: linear, mined: 20, uniform: 5, rounds: 1}}"
+    more = [
+        "training.epochs=2",
+        "ngrams={words: 1024, bigrams: 1024, characters: 0}",
+        heads,
+        "predict={weights: fusion, candidates: 20}",
+    ]
+    folder = tmp_path_factory.mktemp("fused") / "run"
+    return folder, ml.train("unidec-cpu", made, folder, changes=[*SMALL, *more]), made
+
+
+@pytest.fixture(scope="session")
+def fused_results(fused):
+    folder, model, made = fused
+    return evaluate_run(folder, model, made, name="<fused>")

@@ -28,3 +28,6 @@ def test_words_for_lines_and_points():
     assert line.alternative() == "Loss. select: from 3 to 0.5."
     point = Chart("point", "p", "P and PSP", "P@5", "PSP@5", (Series("all", (30.0,), (25.5,), 0),), "")
     assert point.alternative() == "P and PSP. all: P@5 30.00, PSP@5 25.50."
+    row = Series("all", (30.0, 28.0, 26.0), (25.0, 26.0, 27.0), 0, marks=("0", "0.5", "1"))
+    points = Chart("point", "p", "P and PSP", "P@5", "PSP@5", (row,), "")
+    assert points.alternative() == "P and PSP. all: P@5 30.00, PSP@5 25.00 to P@5 26.00, PSP@5 27.00."

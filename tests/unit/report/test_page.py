@@ -129,3 +129,12 @@ def test_many_runs(results):
     many = [replace(results[number % 2], name=f"run {number}") for number in range(12)]
     found = check(make_page(many))
     assert found.seen.count("rect") > 12 * 2 * 3
+
+
+def test_a_fused_run_shows_calibration_and_tail(results, fused_results):
+    found = check(make_page([fused_results]))
+    assert found.texts["h2"][1:4] == ["P against PSP", "Calibration", "Label frequency"]
+    assert "P@5 against PSP@5 by tail" in found.texts["h3"]
+    assert {"Metrics by tail", "The same in figures"} <= set(found.texts["summary"])
+    assert any("without the heads that are fitted after it" in text for text in found.texts["p"])
+    assert "Calibration" in check(make_page([results[0], fused_results])).texts["h2"]

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from megalabel.report.plots import bin_plots, learning_plots, trade_off_plot
+from megalabel.report.plots import all_plots, bin_plots, calibration_plot, learning_plots, tail_plot, trade_off_plot
 
 
 def without(record, *names):
@@ -50,3 +50,37 @@ def test_time_where_every_run_has_it(results, seconds, label, last):
     assert loss.x_label.startswith(label)
     assert loss.series[0].x[-1] == pytest.approx(last)
     assert learning_plots([timed, untimed])[0].x_label == "steps"
+
+
+def test_calibration_has_predicted_beside_observed(results, fused_results):
+    assert calibration_plot(results) is None
+    chart = calibration_plot([fused_results])
+    bins = [part for part in fused_results.calibration["bins"] if part["labels"]]
+    assert [series.name for series in chart.series] == ["predicted", "observed"]
+    assert chart.series[1].y == tuple(part["observed"] for part in bins)
+    assert chart.groups[0] == f"{(bins[0]['low'] + bins[0]['high']) / 2:g}"
+    assert f"{fused_results.calibration['error']:.1f} points" in chart.about
+    many = calibration_plot([results[0], fused_results])
+    assert [series.name for series in many.series] == ["as predicted", "<fused>, observed"]
+    assert many.series[0].y == tuple((part["low"] + part["high"]) / 2 for part in bins)
+
+
+def test_tail_joins_the_points_of_a_fused_model(results, fused_results):
+    assert tail_plot(results) is None
+    (series,) = tail_plot([results[0], fused_results]).series
+    assert series.marks[0] == "0" and series.marks[-1] == "1"
+    assert (series.x[0], series.y[0]) == tuple(fused_results.best["metrics"][name] for name in ("P@5", "PSP@5"))
+    assert series.colour == 1
+
+
+def test_validation_curves_say_what_they_are_of(results, fused_results):
+    assert "weights are chosen after training" in learning_plots(results[:1])[1].about
+    for runs in ([fused_results], [results[0], fused_results]):
+        about = learning_plots(runs)[1].about
+        assert about.startswith("The heads of the network added up, each counting the same:")
+        assert "fusion of all, are not in it yet" in about
+
+
+def test_every_plot_has_a_name_of_its_own(results, fused_results):
+    names = [chart.name for chart in all_plots([*results, fused_results])]
+    assert len(set(names)) == len(names) == 8

@@ -34,5 +34,5 @@ def test_real_recipes():
     assert found["heads.classifier"] == ["free", None, "free"]
     assert found["batching.labels"] == ["pool", "all", "pool"]
     more = recipe_diff([load_recipe(name).model_dump(mode="json") for name in ("auto", "unidec-cpu")])
-    assert more["fitted"] == ["words, space, linear", None]
+    assert more["fitted"] == ["words, linear, named, naming", None]
     assert not {"about", "paper"} & set(found)

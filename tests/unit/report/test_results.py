@@ -78,3 +78,16 @@ def test_runs_evaluated_on_other_data(run, tmp_path):
     (other / "evaluation.json").write_text(json.dumps(document))
     with pytest.raises(DataError, match="mine was evaluated on <i>set</i>, other on other rows"):
         compare_runs([run, other])
+
+
+def test_a_fused_run_keeps_calibration_and_trade_off(fused, tmp_path):
+    folder, model, data = fused
+    mine = shutil.copytree(folder, tmp_path / "mine")
+    write_report(mine, model, data)
+    found = read_results(mine, "mine")
+    assert found.fused
+    assert len(found.calibration["bins"]) == 10
+    assert [one["tail"] for one in found.trade_off][::6] == [0.0, 1.0]
+    network = sum(value.numel() for value in model.network.parameters())
+    linear = model.fitted.heads["linear"].weights_.nnz
+    assert found.facts["parameters"] >= network + linear

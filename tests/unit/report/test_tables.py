@@ -1,6 +1,14 @@
 from dataclasses import replace
 
-from megalabel.report.tables import Table, bins_table, cost_table, metrics_table, recipe_table
+from megalabel.report.tables import (
+    Table,
+    bins_table,
+    calibration_table,
+    cost_table,
+    metrics_table,
+    recipe_table,
+    tail_table,
+)
 
 
 def test_metrics_of_one_run_and_of_two(results):
@@ -26,14 +34,15 @@ def test_cost_names_time_and_memory_only_where_known(results):
         replace(run, log=[{key: value for key, value in record.items() if key not in keys} for record in run.log])
         for run in results
     ]
-    assert "training time" not in cost_table(plain).header
+    assert "training time" not in [row[0] for row in cost_table(plain).rows]
     log = [{**record, "seconds": 50.0 * record["step"], "texts": 64, "memory_mb": 2048} for record in results[0].log]
     table = cost_table([replace(results[0], log=log), plain[1]])
-    first, second = table.rows
-    place = table.header.index("training time")
-    assert (first[place], second[place]) == ("10.0 min", "")
-    assert first[table.header.index("training, memory")] == "2.00 GiB"
-    assert second[table.header.index("best epoch")] in ("1", "2")
+    assert table.header[1:] == [run.name for run in results]
+    lines = {row[0]: row[1:] for row in table.rows}
+    assert lines["training time"] == ["10.0 min", ""]
+    assert lines["training, memory"][0] == "2.00 GiB"
+    assert lines["best epoch"][1] in ("1", "2")
+    assert float(lines["weight of dual"][0]) + float(lines["weight of classifier"][0]) == 1
 
 
 def test_text_is_aligned_and_short():
@@ -52,3 +61,18 @@ def test_recipes(results):
     assert [row[0] for row in recipe_table(results).rows] == [
         "heads.dual.loss.kind", "training.epochs", "training.refit",
     ]  # fmt: skip
+
+
+def test_tables_of_fused_models(results, fused_results):
+    assert calibration_table(results) is None and tail_table(results) is None
+    table = calibration_table([fused_results])
+    assert table.header == ["probability, percent", "labels", "predicted", "observed"]
+    assert sum(int(row[1].replace(",", "")) for row in table.rows) == fused_results.calibration["labels"]
+    assert all(row[2:] == ["-", "-"] for row in table.rows if row[1] == "0")
+    both = calibration_table([fused_results, results[0], replace(fused_results, name="again")])
+    assert both.header[4:] == ["again labels", "again predicted", "again observed"]
+    assert tail_table([fused_results]).header == ["tail", "P@1", "P@5", "PSP@1", "PSP@5"]
+    assert [row[:2] for row in tail_table([results[0], fused_results]).rows][:2] == [
+        ["<fused>", "0"],
+        ["<fused>", "0.1"],
+    ]

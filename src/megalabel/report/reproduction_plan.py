@@ -1,0 +1,156 @@
+"""The published setting of a recipe for an official set, and what speaks against running it here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from megalabel.data.official_sets import OFFICIAL_SETS, OfficialSet, recognise
+from megalabel.errors import DataError, SettingError
+from megalabel.recipes.load_recipe import list_recipes, load_recipe
+from megalabel.report.training_cost import Sizes, TrainingCost, training_cost
+from megalabel.training.find_device import find_device
+
+if TYPE_CHECKING:
+    import torch
+
+    from megalabel.data.dataset import Dataset
+    from megalabel.recipes.schema import Published, Recipe
+
+__all__ = ["ReproductionPlan", "cores", "official_set", "plan_reproduction"]
+
+HELD = "training.validation=0.02"  # of train, to select on; published systems train on all of it
+LONGEST = 24.0  # hours that are tried without asking
+
+
+@dataclass(frozen=True)
+class ReproductionPlan:
+    """What is to be run, what it is held against, and what speaks against running it."""
+
+    official: OfficialSet
+    recipe: Recipe  # resolved
+    published: Published | None
+    settings: tuple[str, ...]  # in place of the recipe's, the user's own last
+    changes: tuple[str, ...]  # the user's own
+    cost: TrainingCost
+    device: str  # where it is run
+    problems: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        told = self.published
+        return {
+            "recipe": self.recipe.name,
+            "data": self.official.name,
+            "seed": self.recipe.seed,
+            "settings": list(self.settings),
+            "changes": list(self.changes),
+            "published": None if told is None else told.model_dump(mode="json"),
+            "problems": list(self.problems),
+            "steps": self.cost.steps,
+            "texts_encoded": round(self.cost.texts),
+            "cpu_hours": round(self.cost.hours(cores()), 1),
+            "device": self.device,
+        }
+
+
+def official_set(data: Dataset, known_as: OfficialSet | None = None) -> OfficialSet:
+    """Return the official set this is, by the name given or by its sizes."""
+    found = known_as or recognise(data)
+    if found is None:
+        raise DataError(
+            f"{data.name} has {len(data.labels):,} labels, {len(data.train):,} train and {len(data.test):,} test "
+            "points, which no official set has",
+            remedy=f"name it with --as: {', '.join(OFFICIAL_SETS)}",
+        )
+    return found
+
+
+def plan_reproduction(
+    recipe: str,
+    official: OfficialSet,
+    data: Dataset | None = None,
+    *,
+    changes: Sequence[str] = (),
+    seed: int | None = None,
+    device: str | None = None,
+) -> ReproductionPlan:
+    """Resolve the published setting of a recipe for an official set, and say what speaks against running it.
+
+    The setting is the recipe with the changes it lists for this set under ``published``; 2%
+    of the train rows are held out to select on, since the published systems train on all of
+    them. Changes of the user's own come last.
+
+    Args:
+        recipe: a recipe with published figures, by name or file.
+        official: which set.
+        data: the set as it was read; None plans from its official sizes alone.
+        changes: ``key=value``.
+        seed: in place of the recipe's.
+        device: in place of the recipe's.
+    """
+    base = load_recipe(recipe)
+    if not base.published:
+        known = [name for name in list_recipes() if load_recipe(name).published]
+        raise SettingError(f"{base.name} has no published figures", remedy=f"these have: {', '.join(known)}")
+    published = next((one for one in base.published if one.data == official.name), None)
+    own = [*changes, *([] if seed is None else [f"seed={seed}"])]
+    settings = [HELD, *(published.changes if published else ()), *own]
+    resolved = load_recipe(recipe, [*settings, *([] if device is None else [f"training.device={device}"])])
+    place = find_device(resolved.training.device)
+    cost = training_cost(resolved, _sizes(official, data))
+    problems = [*_no_figures(base, official), *_unlike(official, data), *_too_long(cost, place)]
+    return ReproductionPlan(
+        official, resolved, published, tuple(settings), tuple(own), cost, str(place), tuple(problems)
+    )
+
+
+def cores() -> int:
+    """Return how many cores training uses."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+def _sizes(official: OfficialSet, data: Dataset | None) -> Sizes:
+    if data is None:
+        return Sizes(official.train, official.labels)
+    words, label_words = (
+        sum(len(text.split()) for text in texts) / len(texts) for texts in (data.train.texts, data.labels.texts)
+    )
+    labels_per_point = data.train.targets.nnz / len(data.train)
+    return Sizes(len(data.train), len(data.labels), labels_per_point, words, label_words)
+
+
+def _no_figures(recipe: Recipe, official: OfficialSet) -> list[str]:
+    sets = [one.data for one in recipe.published]
+    known = ", ".join(sets)
+    return (
+        [] if official.name in sets else [f"no figures of {recipe.name} on {official.name} are known, only on {known}"]
+    )
+
+
+def _unlike(official: OfficialSet, data: Dataset | None) -> list[str]:
+    """Say in what a set differs from the official one."""
+    if data is None:
+        return []
+    found = []
+    train = len(data.train) + (0 if data.val is None else len(data.val))
+    if (len(data.labels), train, len(data.test)) != (official.labels, official.train, official.test):
+        here = f"{len(data.labels):,} labels, {train:,} train and {len(data.test):,} test points"
+        found.append(f"{official.name} has {official.size}; here are {here}")
+    if official.filtered and not len(data.test.filter):
+        found.append("there are no filter pairs of the test points, put filter_labels_test.txt beside the data")
+    return found
+
+
+def _too_long(cost: TrainingCost, place: torch.device) -> list[str]:
+    """Say that a CPU cannot do it in a day; how long a GPU takes is not known."""
+    import torch
+
+    hours = cost.hours(cores())
+    if hours <= LONGEST or place.type != "cpu":
+        return []
+    there = "there is a GPU, but it is not to be used" if torch.cuda.is_available() else "there is no GPU here"
+    return [f"{there}, and on {cores()} CPU cores this takes about {hours / 24:,.0f} days"]
