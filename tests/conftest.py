@@ -1,4 +1,4 @@
-"""Shared by all tests: no network, no model hub, a cache of their own, repeatable hypothesis."""
+"""Shared by all tests: no network, no model hub, a cache of their own, repeatable hypothesis, the CPU."""
 
 import os
 
@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors: threads would only wait for each other
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # set it to try tests/training/test_device.py on a real one
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ["MEGALABEL_PROGRESS"] = "0"

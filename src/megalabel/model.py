@@ -24,6 +24,7 @@ from megalabel.index import ExactIndex
 from megalabel.metrics.evaluate import evaluate
 from megalabel.metrics.propensity import inverse_propensity
 from megalabel.progress import progress
+from megalabel.training.find_device import find_device
 from megalabel.training.fitted import Fitted
 from megalabel.training.vectors import LabelSide, fold_labels, fold_queries, label_side, query_side
 from megalabel.types import TopK
@@ -183,9 +184,8 @@ class Model:
         weights = self.chosen(heads)
         self.network.eval()
         _, bias = fold_labels(self.label_side(), weights)
-        found: NDArray[np.float32] = fold_queries(
-            query_side(self.network, self._tokenise(texts)), weights, bias=bias
-        ).numpy()
+        queries = query_side(self.network, self._tokenise(texts))
+        found: NDArray[np.float32] = fold_queries(queries, weights, bias=bias).cpu().numpy()
         return found
 
     def evaluate(self, data: Dataset | Split, split: str = "test", *, heads: str = "all") -> Report:
@@ -256,8 +256,9 @@ class Model:
             self.network.encoder.save(place / "encoder")  # type: ignore[operator]
             with writing(place / "recipe.yaml") as out:
                 out.write(dump_recipe(self.network.recipe).encode())
+            weights = {name: value.detach().cpu().contiguous() for name, value in self._head_tensors().items()}
             with writing(place / "heads.safetensors") as out:
-                out.write(pack({name: value.detach().contiguous() for name, value in self._head_tensors().items()}))
+                out.write(pack(weights))
             self.fitted.save(place / "fitted")
             with writing(place / "labels.jsonl.gz") as out:
                 rows = zip(self.labels.uids, self.labels.texts, self.seen.counts.tolist(), strict=True)
@@ -278,10 +279,12 @@ class Model:
                 out.write(json.dumps({**card, "seal": _seal(card)}, indent=2).encode() + b"\n")
 
     @classmethod
-    def load(cls, folder: str | PathLike[str], *, tail: float | None = None) -> Model:
+    def load(cls, folder: str | PathLike[str], *, tail: float | None = None, device: str = "auto") -> Model:
         """Read a model that :meth:`save` wrote; a run folder works as well.
 
         ``tail`` is in place of the recipe's: above 0, a fused model brings rare labels forward.
+        ``device`` is where the network computes, whatever it was trained on: ``cpu``, ``cuda``,
+        ``cuda:1``, ``mps``; ``auto`` is ``cuda`` if there is one, else ``cpu``.
         """
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -290,6 +293,7 @@ class Model:
         from megalabel.recipes.load_recipe import load_recipe
         from megalabel.training.network import Network
 
+        chosen = find_device(device)
         place = Path(folder)
         place = place / "model" if (place / "model" / "model.json").is_file() else place
         if not (place / "model.json").is_file():
@@ -316,7 +320,7 @@ class Model:
         with torch.no_grad():
             for name, value in wanted.items():
                 value.copy_(tensors[name])
-        network.eval()
+        network.to(chosen).eval()
         if tail is not None:
             if fusion is None:
                 raise SettingError(

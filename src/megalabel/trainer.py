@@ -28,6 +28,7 @@ from megalabel.training.augment_train import augment_train
 from megalabel.training.checkpoint import list_checkpoints
 from megalabel.training.cluster_labels import cluster_labels
 from megalabel.training.display import display
+from megalabel.training.find_device import find_device
 from megalabel.training.fit_heads import fit_heads
 from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
@@ -50,6 +51,7 @@ def train(
     changes: Sequence[str] = (),
     seed: int | None = None,
     resume: bool = False,
+    device: str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model:
     """Train by a recipe and return the model; ``out`` keeps the whole run.
@@ -66,11 +68,15 @@ def train(
         out: run folder: recipe.yaml, metrics.jsonl, checkpoints, model.
         changes: ``key=value`` changes to the recipe, as on the command line.
         seed: in place of the recipe's seed.
-        resume: go on where a run in ``out`` stopped; the result is the same, bit for bit.
+        resume: go on where a run in ``out`` stopped, on any device; on a CPU the result is the same,
+            bit for bit.
+        device: in place of the recipe's ``training.device``: auto, cpu, cuda, cuda:1 or mps.
         say: is told what happens, line by line.
     """
     if isinstance(recipe, str):
         recipe = load_recipe(recipe, [*changes, *([] if seed is None else [f"seed={seed}"])])
+    recipe = recipe if device is None else _on(recipe, device)
+    place = find_device(recipe.training.device)  # before anything else is done
     with ExitStack() as stack:
         if out is None:
             out = stack.enter_context(TemporaryDirectory())
@@ -78,13 +84,15 @@ def train(
         folder = _prepare(Path(out), recipe, resume)
         held = data if data.val is not None else hold_out(data, share=recipe.training.validation, seed=recipe.seed)
         say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
+        if place.type != "cpu":
+            say(f"training on {place}")
         model = _run(recipe, held, folder, resume, say)
         model.save(folder / "model", overwrite=True)
         return model
 
 
 def _run(recipe: Recipe, data: Dataset, folder: Path, resume: bool, say: Callable[[str], None]) -> Model:
-    identity = {"recipe": _digest(dump_recipe(recipe)), "data": fingerprint(data)}
+    identity = {"recipe": _digest(dump_recipe(_on(recipe, "auto"))), "data": fingerprint(data)}
     with RunLog(folder / "metrics.jsonl", resume=resume) as log:
         part = _augmented(recipe, data, say)
         run = _Run(folder, identity, resume, log)
@@ -156,6 +164,7 @@ def _stages(
     for stage in recipe.stages:
         own, name = recipe.stage(stage), f"{part}-{stage.name}"
         encoder = make_encoder(own, data) if start is None else load_encoder(start)
+        encoder.to(find_device(own.training.device))
         vectors = encoder.encode(store_tokens(data.train.texts, encoder), max_length=own.encoder.query_length)
         clustered = cluster_labels(data, vectors.numpy(), stage.clusters, seed=own.seed)
         say(f"stage {stage.name}: {len(clustered.labels):,} clusters in place of {len(data.labels):,} labels")
@@ -172,7 +181,7 @@ def _phase(
 ) -> tuple[Phase, dict[str, Any]]:
     torch.manual_seed(recipe.seed)
     encoder = make_encoder(recipe, data) if start is None else load_encoder(start)
-    network = Network(recipe, encoder, len(data.labels))
+    network = Network(recipe, encoder, len(data.labels)).to(find_device(recipe.training.device))
     texts = Texts.of(data, encoder)
     checkpoints = run.folder / "checkpoints" / name
     steps = -(-len(data.train) // recipe.batching.batch_size) * epochs
@@ -190,7 +199,8 @@ def _prepare(folder: Path, recipe: Recipe, resume: bool) -> Path:
     if resume:
         if not known.is_file():
             raise DataError("there is no run here to resume", path=folder, remedy="leave --resume out")
-        differs = _difference(load_recipe(known).model_dump(mode="json"), recipe.model_dump(mode="json"))
+        before, now = (_on(each, "auto").model_dump(mode="json") for each in (load_recipe(known), recipe))
+        differs = _difference(before, now)
         if differs is not None:
             raise DataError(
                 f"this run was started with another recipe, {differs}", path=folder,
@@ -206,6 +216,11 @@ def _prepare(folder: Path, recipe: Recipe, resume: bool) -> Path:
     with writing(known) as out:
         out.write(dump_recipe(recipe).encode())
     return folder
+
+
+def _on(recipe: Recipe, device: str) -> Recipe:
+    """Return the recipe with another device; a run may be resumed on any."""
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update={"device": device})})
 
 
 def _difference(before: Any, now: Any, key: str = "") -> str | None:

@@ -84,6 +84,11 @@ class Batch:
     candidates: Tensor | None = None  # [B, S] label ids per row, padded with -1
     mask: Tensor | None = None  # [B, P] or [B, S] bool, False = the cell takes no part
 
+    def to(self, device: object) -> Batch:
+        """Return the same batch on another device."""
+        parts = (None if part is None else part.to(device=device) for part in (self.pool, self.candidates, self.mask))  # type: ignore[call-overload]
+        return Batch(self.queries.to(device=device), self.targets.to(device), *parts)  # type: ignore[call-overload]
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:

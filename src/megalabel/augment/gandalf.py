@@ -30,7 +30,7 @@ def gandalf(
     data: Dataset,
     *,
     delta: float = 0.1,
-    most: int | None = None,
+    most: int | None = 5,
     graph: Literal["counts", "walk"] | sparse.csr_matrix = "counts",
     targets: Literal["conditional", "self", "glas"] = "conditional",
     low: Literal["negative", "mask"] = "negative",
@@ -61,8 +61,9 @@ def gandalf(
         data: the set; every label needs a text.
         delta: targets must be above it, in [0, 1).
         most: targets of a label text at most, itself among them: the largest, drawn among
-            equal ones. For sets where some points have very many labels: a label whose
-            only point is one of these has all of them as targets, at 1.
+            equal ones; None for no limit, as in the paper. Where some points have very many
+            labels, a label whose only point is one of these would have all of them as
+            targets, at 1, and a step of such rows would cost more than one of train rows.
         graph: ``counts`` is c above (:func:`megalabel.graphs.cooccurrence`); ``walk`` takes
             visits of a random walk over train (:func:`megalabel.graphs.random_walk`, then
             :func:`megalabel.graphs.walk_targets`); or targets of your own [L, L], row j for

@@ -25,13 +25,16 @@ def window_maxima(channels: Tensor, gate: Tensor, kernels: list[Tensor], bins: i
     A stretch has ceil(windows / bins) windows, the last ones fewer; one without gives -inf.
     Kernel follows kernel, in each of them filters run fastest. With channels innermost half a
     window is a stretch of memory, so that one product gives the left and the right half of
-    every window, and none is copied. Gradients flow through the maxima only.
+    every window, and none is copied. Gradients flow through the maxima only. Computes in the
+    type of the kernels, also under autocast.
 
     >>> channels = torch.arange(8.0).view(1, 8, 1)
     >>> window_maxima(channels, torch.ones(1, 8), [torch.ones(1, 1, 4)], bins=2).tolist()  # 0..3, 2..5, 4..7
     [[14.0, 22.0]]
     """
-    found: Tensor = _WindowMaxima.apply(channels, gate, bins, *kernels)  # type: ignore[no-untyped-call]
+    kind = kernels[0].dtype
+    with torch.autocast(channels.device.type, enabled=False):
+        found: Tensor = _WindowMaxima.apply(channels.to(kind), gate.to(kind), bins, *kernels)  # type: ignore[no-untyped-call]
     return found
 
 

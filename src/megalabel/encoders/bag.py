@@ -14,11 +14,11 @@ from megalabel.encoders._source import has_minilm
 from megalabel.encoders._token_table import TableEncoder, idf, open_source, start_rows
 from megalabel.encoders._weighted_bag import weighted_bag
 from megalabel.errors import SettingError
+from megalabel.types import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from megalabel.types import Tokens
 
 __all__ = ["BagEncoder"]
 
@@ -56,6 +56,9 @@ class BagEncoder(TableEncoder):
         ngrams: lengths of the character n-grams.
         residual: add the residual layer.
         dropout: share of the residual layer's output dropped in training.
+        thin: share of the features of a text left out in training, drawn anew each time (Iyyer et
+            al. 2015, "Deep Unordered Composition Rivals Syntactic Methods for Text
+            Classification", section 3.2): no label can rest on one feature alone.
         max_length: most features of a text, from its start; None takes all.
         seed: of the random start.
 
@@ -79,6 +82,7 @@ class BagEncoder(TableEncoder):
         ngrams: Sequence[int] = (3, 4, 5),
         residual: bool = True,
         dropout: float = 0.0,
+        thin: float = 0.0,
         max_length: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -86,7 +90,8 @@ class BagEncoder(TableEncoder):
         self.source = ("minilm" if has_minilm() else None) if source == "auto" else source
         self.dim, self.words, self.bigrams, self.characters = dim, words, bigrams, characters
         self.ngrams = list(ngrams)
-        self.residual, self.dropout, self.max_length, self.seed = residual, dropout, max_length, seed
+        self.residual, self.dropout, self.thin = residual, dropout, thin
+        self.max_length, self.seed = max_length, seed
         self._check()
         folder, saved, self.tokenizer = open_source(self.source)
         self.features = Features(
@@ -105,6 +110,8 @@ class BagEncoder(TableEncoder):
         most = self.max_length if max_length is None else max_length
         if most is not None:
             tokens = tokens.take(np.arange(len(tokens)), most)
+        if self.training and self.thin:
+            tokens = self._thinned(tokens)
         sums, squares = weighted_bag(self.table, self.weights, tokens)
         vectors = sums * squares.clamp_min(_TINY).rsqrt().unsqueeze(1)
         if self.layer is not None:
@@ -123,6 +130,11 @@ class BagEncoder(TableEncoder):
         found = torch.from_numpy(idf(tokens, self.features.rows))
         self.weights.copy_(self._shares() * found.to(self.weights))
         return self
+
+    def _thinned(self, tokens: Tokens) -> Tokens:
+        """Return the texts without a random share of their features; drawn on the CPU, the same on every device."""
+        keep = (torch.rand(len(tokens.ids)) >= self.thin).numpy()
+        return Tokens(tokens.ids[keep], np.concatenate([[0], np.cumsum(keep)])[tokens.offsets])
 
     @torch.no_grad()
     def _start(self, vectors: Tensor | None) -> None:
@@ -147,6 +159,8 @@ class BagEncoder(TableEncoder):
                 raise SettingError(
                     f"{name} is {size}", remedy=f"give a power of two such as {near}, or 0 to leave them out"
                 )
+        if not 0 <= self.thin < 1:
+            raise SettingError(f"thin is {self.thin}", remedy="give a share from 0 to below 1")
         if self.dim < 1:
             raise SettingError(f"dim is {self.dim}", remedy="give at least 1")
         if self.characters and (not self.ngrams or min(self.ngrams) < 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -47,7 +47,8 @@ class TransformerEncoder(BaseEncoder):
         batch_tokens: tokens that go through the model at once, padding included.
         seed: of the start of the projection.
 
-    Runs in float32 on a CPU, under autocast on a GPU; ``to(device)`` moves it as any module.
+    Runs in float32, or as ``torch.autocast`` around it says; vectors come in float32 but for a
+    projection's. ``to(device)`` moves it as any module.
     """
 
     kind: ClassVar[str] = "transformer"
@@ -149,9 +150,7 @@ class TransformerEncoder(BaseEncoder):
         """Return the pooled vectors of texts padded to the longest."""
         device = self.model.device
         ids, mask = (torch.from_numpy(part).to(device) for part in self._padded(tokens))
-        half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float16
-        with torch.autocast("cuda", dtype=half) if device.type == "cuda" else nullcontext():
-            out = self.model(input_ids=ids, attention_mask=mask, **self._ask())
+        out = self.model(input_ids=ids, attention_mask=mask, **self._ask())
         return torch.cat([self._pool(hidden.float(), mask) for hidden in self._layers_of(out)], dim=1)
 
     def _ask(self) -> dict[str, bool]:

@@ -20,6 +20,7 @@ _LEAST = 1e-6  # spread of a standardised score that is more than rounding
 
 def fit_weights(
     columns: list[NDArray[np.float64]],
+    heads: int,
     candidates: NDArray[np.int64],
     live: NDArray[np.bool_],
     truth: NDArray[np.float64],
@@ -28,13 +29,14 @@ def fit_weights(
 ) -> NDArray[np.float64]:
     """Return the weights of F features [Q, C], and a bias: [F + 1].
 
-    Features are score and margin of each head in turn, then the label frequency. A further one, the
+    Features are score and margin of each head in turn, then any others. A further one, the
     plain sum of the scores, carries what all heads share and is all but free; the penalty is on what
     each weight adds to that.
     """
     count = len(columns)
     shared = np.zeros(count)
-    shared[:-1:2] = [column[live].std() > _LEAST for column in columns[:-1:2]]  # a constant head has nothing to share
+    scores = slice(0, 2 * heads, 2)
+    shared[scores] = [column[live].std() > _LEAST for column in columns[scores]]  # a constant head has nothing to share
     plain = _sum(columns, shared)
     penalty = np.r_[np.full(count, l2), 1.0, 1e-3]
     centre = np.r_[np.zeros(count), 1.0 / max(1.0, shared.sum()), 0.0]

@@ -38,11 +38,14 @@ class Fusion:
     With z_h = (s_h - mean_h) / scale_h for the score of head h, best_h the largest z_h among the
     candidates of the row, and n_l the training points of label l, the log-odds are
 
-        f = sum_h [weights_h z_h + margins_h (z_h - best_h)] + frequency log(1 + n_l) + bias
+        f = sum_h [(weights_h + slopes_h g_l) z_h + margins_h (z_h - best_h)] + frequency g_l + bias
+        g_l = log(1 + n_l) - usual
 
     and p = calibration(f), which keeps the order of f within a row (see
-    :class:`~megalabel.fusion.calibrate.Calibration`). Order within a row rests on weights_h + margins_h;
-    margins tell rows apart in which a head is sure from rows in which it is not.
+    :class:`~megalabel.fusion.calibrate.Calibration`). Order within a row rests on weights_h + margins_h,
+    for a label as frequent as the usual candidate; slopes let heads that know a label by its points count
+    more where there are many, and heads that know it by its text where there are few. Margins tell rows
+    apart in which a head is sure from rows in which it is not.
 
     A missing score (NaN or -inf, from a head that keeps short lists) counts as ``floors_h``, the lowest
     score that the head gave to any candidate in the fit.
@@ -65,6 +68,8 @@ class Fusion:
     scales: tuple[float, ...]  # [H], above 0
     weights: tuple[float, ...]  # [H]
     margins: tuple[float, ...]  # [H]
+    slopes: tuple[float, ...]  # [H] change of a weight with the logarithm of the label's frequency
+    usual: float  # mean of log(1 + n_l) over the candidates
     frequency: float
     bias: float
     calibration: Calibration
@@ -79,7 +84,7 @@ class Fusion:
         *,
         exclude: csr_matrix | None = None,
         hard: int = 10,
-        l2: float = 100.0,
+        l2: float = 10.0,
     ) -> Fusion:
         """Fit on validation rows, by penalised logistic regression over their hard candidates.
 
@@ -87,7 +92,7 @@ class Fusion:
         first fit. The many easy candidates are left out: there label frequency tells most, and a model
         fitted on them trusts it too much at the top, where the ranking is decided.
 
-        The penalty pulls towards equal weights, no margins and no frequency: l2/2 times the
+        The penalty pulls towards equal weights, no margins, slopes or frequency: l2/2 times the
         squared distance, in units of standard deviations, while the slope of the plain sum is nearly
         free. A few rows therefore give the plain sum, thousands the logistic fit, without a limit
         between the two. The calibration is fitted on all candidates. Relevant labels that no head
@@ -101,7 +106,7 @@ class Fusion:
             counts: [L] training points of each label.
             exclude: [Q, L], its non-zero cells take no part.
             hard: candidates of each row to fit on.
-            l2: strength of the penalty; 100 weighs about as much as some tens of rows.
+            l2: strength of the penalty; 10 weighs about as much as some rows.
 
         Raises:
             DataError: input that does not fit together, or no relevant candidate at all.
@@ -127,18 +132,22 @@ class Fusion:
             scales.append(scale_of(values[live]))
             columns += features(values, live, means[-1], scales[-1])
         frequency = logs_of(counts, candidates, "label counts", plus=1.0)
-        spread = scale_of(frequency[live])
-        columns.append((frequency - frequency[live].mean()) / spread)
-        found = fit_weights(columns, candidates, live, truth, hard, l2)
+        usual, spread = float(frequency[live].mean()), scale_of(frequency[live])
+        rare = (frequency - usual) / spread
+        heads = len(scores)
+        columns += [*(column * rare for column in columns[::2]), rare]
+        found = fit_weights(columns, heads, candidates, live, truth, hard, l2)
         fusion = cls(
             tuple(scores),
             tuple(floors),
             tuple(means),
             tuple(scales),
-            tuple(found[:-2:2].tolist()),
-            tuple(found[1:-2:2].tolist()),
+            tuple(found[: 2 * heads : 2].tolist()),
+            tuple(found[1 : 2 * heads : 2].tolist()),
+            tuple((found[2 * heads : 3 * heads] / spread).tolist()),
+            usual,
             float(found[-2] / spread),
-            float(found[-1] - found[-2] / spread * frequency[live].mean()),
+            float(found[-1]),
             Calibration(1.0, 0.0),
         )
         logits = fusion._logits(scores, candidates, counts, live)
@@ -202,7 +211,10 @@ class Fusion:
         return top
 
     def shares(self) -> dict[str, float]:
-        """Return how much each head counts within a row, weights_h + margins_h, in shares of their sum of sizes."""
+        """Return how much each head counts within a row, in shares of the sum of sizes.
+
+        That is weights_h + margins_h, of a label of the usual frequency.
+        """
         sums = {name: w + m for name, w, m in zip(self.names, self.weights, self.margins, strict=True)}
         total = sum(map(abs, sums.values()))
         return {name: value / total if total else 0.0 for name, value in sums.items()}
@@ -223,14 +235,15 @@ class Fusion:
             raise DataError(f"names must be a list of head names, not {names!r}")
         if not names or len(set(names)) < len(names):
             raise DataError("a fusion needs at least one head, and a name of its own for each")
-        floors, means, scales, weights, margins = (
-            numbers(values[key], key, len(names)) for key in ("floors", "means", "scales", "weights", "margins")
+        floors, means, scales, weights, margins, slopes = (
+            numbers(values[key], key, len(names))
+            for key in ("floors", "means", "scales", "weights", "margins", "slopes")
         )
         if min(scales) <= 0:
             raise DataError("scales must be above 0")
-        (frequency,), (bias,) = (numbers([values[key]], key, 1) for key in ("frequency", "bias"))
+        (usual,), (frequency,), (bias,) = (numbers([values[key]], key, 1) for key in ("usual", "frequency", "bias"))
         calibration = Calibration.from_dict(values["calibration"])
-        return cls(tuple(names), floors, means, scales, weights, margins, frequency, bias, calibration)
+        return cls(tuple(names), floors, means, scales, weights, margins, slopes, usual, frequency, bias, calibration)
 
     def _log_probabilities(
         self,
@@ -259,12 +272,15 @@ class Fusion:
         live: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
         """Return f [Q, C], -inf where there is no candidate."""
-        total = self.bias + self.frequency * logs_of(counts, candidates, "label counts", plus=1.0)
-        heads = zip(self.names, self.floors, self.means, self.scales, self.weights, self.margins, strict=True)
-        for name, floor, mean, scale, weight, margin in heads:
+        frequent = logs_of(counts, candidates, "label counts", plus=1.0) - self.usual
+        total = self.bias + self.frequency * frequent
+        heads = zip(
+            self.names, self.floors, self.means, self.scales, self.weights, self.margins, self.slopes, strict=True
+        )
+        for name, floor, mean, scale, weight, margin, slope in heads:
             given, known = known_scores(scores[name], live, name)
             value, away = features(np.where(known, given, floor), live, mean, scale)
-            total += weight * value + margin * away
+            total += (weight + slope * frequent) * value + margin * away
         return np.where(live, total, -np.inf)
 
 
@@ -274,7 +290,7 @@ def _check_settings(scores: Mapping[str, object], hard: int, l2: float) -> None:
     if hard < 1:
         raise SettingError(f"hard must be at least 1, not {hard}")
     if not (np.isfinite(l2) and l2 > 0):
-        raise SettingError(f"l2 must be above 0, not {l2}", remedy="100 is the usual choice")
+        raise SettingError(f"l2 must be above 0, not {l2}", remedy="10 is the usual choice")
 
 
 def _weights(weights: NDArray[np.floating[Any]] | None, counts: NDArray[np.integer[Any]]) -> NDArray[Any]:

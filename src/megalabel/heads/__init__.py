@@ -4,6 +4,7 @@ from megalabel.heads.hard_negatives import hard_negatives
 from megalabel.heads.head import Head
 from megalabel.heads.linear import Linear
 from megalabel.heads.memory import Memory
+from megalabel.heads.overlap import Overlap
 from megalabel.heads.temperature import Temperature
 from megalabel.heads.towers import FreeTower, TextFreeTower, TextTower
 
@@ -12,6 +13,7 @@ __all__ = [
     "Head",
     "Linear",
     "Memory",
+    "Overlap",
     "Temperature",
     "TextFreeTower",
     "TextTower",

@@ -61,6 +61,25 @@ class Inverted:
         best = np.lexsort((found.ids, -scores), axis=1)[:, :k]
         return TopK(np.take_along_axis(found.ids, best, axis=1), np.take_along_axis(scores, best, axis=1))
 
+    def scores(self, queries: sparse.csr_matrix, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the sums [Q, C] of candidate rows, to the bit those of the search; candidate -1 has -inf.
+
+        All M sums are made and those asked for picked: with hundreds of candidates that is
+        far less work than going through the features of each.
+        """
+        if self.whole is not None:
+            return score(queries, self.whole, self.base, candidates)
+        found = np.empty(candidates.shape, dtype=np.float32)
+
+        def work(start: int, stop: int) -> None:
+            _pick(
+                start, stop, queries.indptr, queries.indices, queries.data, self.indptr, self.rows, self.values,
+                self.base, candidates, found,
+            )  # fmt: skip
+
+        in_blocks(work, len(candidates), _BLOCK, "scoring", unit="queries")
+        return found
+
     def _propose(self, queries: sparse.csr_matrix, k: int, exclude: sparse.csr_matrix | None, what: str) -> TopK:
         ids = np.full((queries.shape[0], k), -1, dtype=np.int64)
         scores = np.full((queries.shape[0], k), -_INF, dtype=np.float32)
@@ -157,13 +176,52 @@ def _search(
     sums = np.empty(len(base), dtype=np.float32)
     for query in range(start, stop):
         sums[:] = base
-        for place in range(indptr[query], indptr[query + 1]):
-            weight = weights[place]
-            for one in range(starts[features[place]], starts[features[place] + 1]):
-                sums[rows[one]] += weight * values[one]
+        _add_up(indptr[query], indptr[query + 1], features, weights, starts, rows, values, sums)
         for place in range(out_indptr[query], out_indptr[query + 1]):
             sums[out_rows[place]] = -_INF
         _select(sums, floor, ids[query], scores[query])
+
+
+@compiled
+def _pick(
+    start: int,
+    stop: int,
+    indptr: NDArray[np.int32],
+    features: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    starts: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    values: NDArray[np.float32],
+    base: NDArray[np.float32],
+    candidates: NDArray[np.int64],
+    scores: NDArray[np.float32],
+) -> None:
+    """Fill rows ``start`` to ``stop`` of the scores [Q, C] of candidate rows."""
+    sums = np.empty(len(base), dtype=np.float32)
+    for query in range(start, stop):
+        sums[:] = base
+        _add_up(indptr[query], indptr[query + 1], features, weights, starts, rows, values, sums)
+        for place in range(candidates.shape[1]):
+            row = candidates[query, place]
+            scores[query, place] = -_INF if row < 0 else sums[row]
+
+
+@compiled
+def _add_up(
+    first: int,
+    last: int,
+    features: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    starts: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    values: NDArray[np.float32],
+    sums: NDArray[np.float32],
+) -> None:
+    """Add to the sums [M] what the features of one query, from ``first`` to ``last``, give to each row."""
+    for place in range(first, last):
+        weight = weights[place]
+        for one in range(starts[features[place]], starts[features[place] + 1]):
+            sums[rows[one]] += weight * values[one]
 
 
 @compiled

@@ -12,14 +12,18 @@ from scipy import sparse
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from megalabel.heads.linear import Linear
+    from megalabel.heads.overlap import Overlap
     from megalabel.index import ExactIndex
 
-__all__ = ["Answers", "DenseAnswers", "LinearAnswers", "StoredAnswers"]
+__all__ = ["Answers", "DenseAnswers", "LinearAnswers", "OverlapAnswers", "StoredAnswers"]
 
-_GATHER = 1 << 24  # vector components gathered at a time
+_GATHER = 1 << 24  # vector components or scores held at a time
+_DEAR = 128  # a label picked out costs about as much as so many in one product
 
 
 class Answers(Protocol):
@@ -45,11 +49,13 @@ class DenseAnswers:
 
     @torch.no_grad()
     def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Multiply with the candidates alone."""
-        ids = torch.from_numpy(np.maximum(candidates, 0)).to(self.index.vectors.device)
-        rows = max(1, _GATHER // max(1, ids.shape[1] * self.queries.shape[1]))
+        """Multiply with the candidates alone, or with all labels where these are not many more."""
+        labels = self.index.vectors
+        ids = torch.from_numpy(np.maximum(candidates, 0)).to(labels.device)
+        few = len(labels) <= _DEAR * ids.shape[1]
+        rows = max(1, _GATHER // max(1, len(labels) if few else ids.shape[1] * self.queries.shape[1]))
         parts = [
-            torch.bmm(self.index.vectors[some], queries.unsqueeze(2)).squeeze(2)
+            (queries @ labels.T).gather(1, some) if few else torch.bmm(labels[some], queries.unsqueeze(2)).squeeze(2)
             for some, queries in zip(torch.split(ids, rows), torch.split(self.queries, rows), strict=True)
         ]
         found: NDArray[np.float32] = torch.cat(parts).cpu().numpy() if parts else np.empty(candidates.shape, np.float32)
@@ -109,3 +115,19 @@ class LinearAnswers:
     def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
         """Score the candidates alone."""
         return self.linear.scores(self.queries, candidates)
+
+
+@dataclass(frozen=True)
+class OverlapAnswers:
+    """Words that labels share with the texts of queries [Q]."""
+
+    overlap: Overlap
+    texts: Sequence[str]
+
+    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
+        """Search the labels that share a word."""
+        return self.overlap.search(self.texts, k, exclude=exclude)
+
+    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Score the candidates alone."""
+        return self.overlap.scores(self.texts, candidates)

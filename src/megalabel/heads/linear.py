@@ -125,8 +125,6 @@ class Linear:
 
         They are those of ``search`` to the last bit.
         """
-        from megalabel.heads._inverted import score
-
         weights = self._ready()
         x = as_rows(queries, "queries", weights.shape[1])
         labels = np.ascontiguousarray(candidates, dtype=np.int64)
@@ -134,23 +132,19 @@ class Linear:
             raise DataError(f"candidates must be [{x.shape[0]}, C], one row for each query, not {labels.shape}")
         if labels.min(initial=-1) < -1 or labels.max(initial=-1) >= weights.shape[0]:
             raise DataError(f"candidates must lie in -1 to {weights.shape[0] - 1:,}")
-        return score(x, weights, self.bias_, labels)
+        return self._inverted().scores(x, labels)
 
     def search(self, queries: sparse.csr_matrix, k: int, exclude: sparse.csr_matrix | None = None) -> TopK:
         """Return the k best labels of each query [Q, F], best first, ties by id.
 
         ``exclude`` [Q, L]: its non-zero cells are left out before the cut to k.
         """
-        from megalabel.heads._inverted import Inverted
-
         weights = self._ready()
         if k < 1:
             raise SettingError(f"k must be at least 1, not {k}")
         x = as_rows(queries, "queries", weights.shape[1])
         out = None if exclude is None else as_targets(exclude, "exclude", (x.shape[0], weights.shape[0]))
-        if self._index is None:
-            self._index = Inverted(weights, self.bias_, floor=-np.inf)
-        return self._index.search(x, k, out, "searching")
+        return self._inverted().search(x, k, out, "searching")
 
     def config(self) -> dict[str, Any]:
         """Return ``kind`` and the arguments of the constructor, ready for JSON."""
@@ -207,6 +201,14 @@ class Linear:
         found = sparse.csr_matrix((np.ones(real.sum(), dtype=np.float32), ids[real], indptr), shape=y.shape)
         found.sort_indices()
         return found
+
+    def _inverted(self) -> Inverted:
+        """Return the weights by feature; made once."""
+        from megalabel.heads._inverted import Inverted
+
+        if self._index is None:
+            self._index = Inverted(self._ready(), self.bias_, floor=-np.inf)
+        return self._index
 
     def _ready(self) -> sparse.csr_matrix:
         if self.weights_ is None:

@@ -40,9 +40,9 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
             values.append(parameter.grad.values())
         else:
             values.append(parameter.grad)
-    norms = [torch.linalg.vector_norm(value, dtype=_wide(value)).double() for value in values]
+    norms = [torch.linalg.vector_norm(value, dtype=_wide(value)) for value in values]
     device = norms[0].device if norms else None
-    total = torch.stack([norm.to(device) for norm in norms]).norm().item() if norms else 0.0
+    total = torch.stack([norm.to(device) for norm in norms]).cpu().double().norm().item() if norms else 0.0
     if math.isfinite(total) and total > max_norm:
         for value in values:
             value.mul_(max_norm / total)

@@ -71,7 +71,8 @@ class LazyAdamW(RowOptimiser):
         state["exp_avg"].index_copy_(0, rows, first)
         second = state["exp_avg_sq"].index_select(0, rows).mul_(beta_2).addcmul_(values, values, value=1 - beta_2)
         state["exp_avg_sq"].index_copy_(0, rows, second)
-        short, long = ((1 - beta ** count.double()).to(values.dtype) for beta in (beta_1, beta_2))
+        exact = count.to(torch.float32 if count.device.type == "mps" else torch.float64)  # MPS has no float64
+        short, long = ((1 - beta**exact).to(values.dtype) for beta in (beta_1, beta_2))
         scale = second.div_(per_row(long, values)).sqrt_().add_(group["eps"]).mul_(per_row(short, values))
         change = first.div_(scale)
         if group["weight_decay"]:

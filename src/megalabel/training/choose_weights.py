@@ -86,10 +86,10 @@ def _candidates(
 
 
 def _scores(queries: Tensor, side: LabelSide, candidates: Tensor) -> Tensor:
-    """Return the scores [Q, C] of one head for the candidates of each row."""
+    """Return the scores [Q, C] of one head for the candidates of each row, on the CPU."""
     parts = []
-    chunks = (torch.split(part, ROWS) for part in (queries, candidates.clamp_min(0)))
+    chunks = (torch.split(part, ROWS) for part in (queries, candidates.clamp_min(0).to(queries.device)))
     for rows, ids in zip(*chunks, strict=True):
         found = torch.bmm(side.vectors[ids], rows.unsqueeze(2)).squeeze(2)
         parts.append(found if side.bias is None else found + side.bias[ids])
-    return torch.cat(parts)
+    return torch.cat(parts).cpu()

@@ -98,9 +98,11 @@ class GradientCache:
         rows = count_rows((args, kwargs))
         if rows is None:
             raise DataError("nothing to cut into chunks", remedy="pass a tensor or a list with one entry per row")
-        dim = getattr(_owner(encoder), "dim", None)
+        owner = _owner(encoder)
+        dim = getattr(owner, "dim", None)
         if rows == 0 and isinstance(dim, int):
-            return torch.empty(0, dim)
+            weight = next(owner.parameters(), None) if isinstance(owner, nn.Module) else None
+            return torch.empty(0, dim, device=None if weight is None else weight.device)
         run = _Run(encoder, (args, kwargs), rows, self.chunk_size)
         if not torch.is_grad_enabled() or not run.trainable:
             return run.first_round(keep_state=False)

@@ -18,7 +18,7 @@ from megalabel.batching.negatives import Mined, Negatives, Uniform
 from megalabel.batching.order import Clustered, Order, Shuffled
 from megalabel.batching.pool import PoolBuilder
 from megalabel.batching.positives import All, One, Picker, Some
-from megalabel.errors import DataError
+from megalabel.errors import DataError, SettingError
 from megalabel.training.optim import GroupSettings, clip_gradients, make_optimisers
 from megalabel.training.refresh import Refreshed, is_due, refresh
 from megalabel.training.schedule import Schedule
@@ -119,8 +119,9 @@ class Loop:
         texts = None
         if self.network.needs_text:
             texts = self.labels if pool is None else self.labels.take(pool)
-        log_q = None if self._chance is None or batch.pool is None else self._chance.log_q(batch.pool)
-        parts = self.network.loss(batch, self.queries.take(rows), texts, log_q)
+        there = batch.to(self.network.device)
+        log_q = None if self._chance is None or there.pool is None else self._chance.log_q(there.pool)
+        parts = self.network.loss(there, self.queries.take(rows), texts, log_q)
         total = self.network.total(parts)
         value = float(total.detach())
         if not math.isfinite(value):
@@ -188,26 +189,36 @@ class Loop:
 
     def _groups(self) -> Sequence[GroupSettings]:
         training = self.recipe.training
-        heads = training.heads or training.encoder
-        tables = training.tables
-        groups = [("encoder", training.encoder), ("heads", heads)]
-        if tables is not None:
-            groups.append(("tables", tables))
+        settings = {
+            "encoder": training.encoder,
+            "heads": training.heads or training.encoder,
+            "tables": training.tables or training.encoder.model_copy(update={"kind": "lazy_adamw"}),
+        }
+        if settings["tables"].kind == "adamw" and self._sparse_gradients():
+            raise SettingError(
+                "training.tables.kind is 'adamw', which cannot take the sparse gradients of tables",
+                remedy="choose lazy_adamw (the same, row by row) or row_adagrad",
+            )
         return [
-            GroupSettings(name, kind=settings.kind, lr=settings.lr, weight_decay=settings.weight_decay)
-            for name, settings in groups
+            GroupSettings(name, kind=part.kind, lr=part.lr, weight_decay=part.weight_decay)
+            for name, part in settings.items()
         ]
+
+    def _sparse_gradients(self) -> bool:
+        """Tell whether a step touches some rows of a table only."""
+        if not self.recipe.training.freeze and hasattr(self.network.encoder, "sparse_parameters"):
+            return True
+        free = any(self.network.head(name).table is not None for name in self.network.heads)
+        return free and self.recipe.batching.labels != "all"
 
     def _parameters(self) -> dict[str, list[tuple[str, torch.nn.Parameter]]]:
         """Sort parameters into tables (sparse rows), heads and encoder; shared ones stand once."""
         tables = {id(self.network.head(name).table) for name in self.network.heads}
         tables |= {id(parameter) for parameter in getattr(self.network.encoder, "sparse_parameters", list)()}
-        found: dict[str, list[tuple[str, torch.nn.Parameter]]] = {"encoder": [], "heads": []}
-        if self.recipe.training.tables is not None:
-            found["tables"] = []
+        found: dict[str, list[tuple[str, torch.nn.Parameter]]] = {"encoder": [], "heads": [], "tables": []}
         for name, parameter in self.network.named_parameters():
             kind = "tables" if id(parameter) in tables else name.partition(".")[0]
-            found[kind if kind in found else "encoder"].append((name, parameter))
+            found[kind].append((name, parameter))
         return found
 
     def state(self) -> dict[str, Any]:

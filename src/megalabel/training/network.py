@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,14 +16,21 @@ from megalabel.training.gradcache import GradientCache
 from megalabel.training.score_candidates import score_candidates
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from megalabel.recipes.schema import Recipe
     from megalabel.types import Batch, Tokens
 
 __all__ = ["Network"]
 
+_HAS_BFLOAT16 = (8, 0)  # compute capability; older devices imitate it slowly
+
 
 class Network(nn.Module):
     """Encoder and heads of a recipe.
+
+    ``to(device)`` moves it as any module; texts come as token ids and go to where the weights
+    are. The encoder computes in the recipe's precision, heads and losses in float32.
 
     Args:
         recipe: names the heads, their towers, temperatures and losses.
@@ -64,6 +72,11 @@ class Network(nn.Module):
         """Whether some head wants label texts encoded."""
         return any(self.head(name).needs_text for name in self.heads)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
     def head(self, name: str) -> Head:
         """Return a head by its name."""
         head = self.heads[name]
@@ -79,7 +92,7 @@ class Network(nn.Module):
         number of heads.
 
         Args:
-            batch: rows, pool and targets.
+            batch: rows, pool and targets, on the network's device.
             queries: tokens of the batch's queries.
             labels: tokens of the pool's label texts, None if no head wants them.
             log_q: [P] log of the chance of each label to be in the pool.
@@ -118,7 +131,9 @@ class Network(nn.Module):
     def encode(self, tokens: Tokens, length: int | None) -> Tensor:
         """Return encoder vectors [n, encoder_dim] without gradient, each distinct text encoded once."""
         distinct, inverse = tokens.unique()
-        vectors: Tensor = self.encoder.encode(distinct, max_length=length)  # type: ignore[operator]
+        with self._precision():
+            found: Tensor = self.encoder.encode(distinct, max_length=length)  # type: ignore[operator]
+        vectors = found.to(self.device)
         if len(distinct) == len(tokens):
             return vectors
         return vectors.index_select(0, torch.from_numpy(inverse).to(vectors.device))
@@ -126,10 +141,18 @@ class Network(nn.Module):
     def _encode(self, cache: GradientCache, tokens: Tokens, length: int | None) -> Tensor:
         """Encode every distinct text once."""
         distinct, inverse = tokens.unique()
-        vectors = cache.encode(self.encoder, distinct, max_length=length)
+        with self._precision():
+            vectors = cache.encode(self.encoder, distinct, max_length=length).float()
         if len(distinct) == len(tokens):
             return vectors
         return vectors.index_select(0, torch.from_numpy(inverse).to(vectors.device))
+
+    def _precision(self) -> AbstractContextManager[None]:
+        """Let the encoder compute as the recipe says; its weights and their gradients stay float32."""
+        wanted, device = self.recipe.training.precision, self.device
+        if wanted == "auto" and self.recipe.encoder.kind == "transformer" and device.type == "cuda":
+            wanted = "bfloat16" if torch.cuda.get_device_capability(device) >= _HAS_BFLOAT16 else "float32"
+        return torch.autocast(device.type, dtype=torch.bfloat16) if wanted == "bfloat16" else nullcontext()
 
 
 def _score_candidates(batch: Batch, queries: Tensor, vectors: Tensor, bias: Tensor | None) -> Tensor:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from megalabel.data.tokens import store_tokens
@@ -139,11 +140,13 @@ class Phase:
         if loop.epoch % settings.evaluate_every and loop.epoch != self.epochs:
             return False
         with self.show.pause():
-            queries, labels = self._sides()
+            rows = self._watched()
+            queries, labels = self._sides(rows)
             for name in queries:
                 if not all(torch.isfinite(side.sum(dim=1)).all() for side in (queries[name], labels[name].vectors)):
                     raise loop.diverged(f"a vector of the head {name!r} holds NaN or infinity", loop.step)
-            metrics = rank(self.data, "val", queries, labels, dict.fromkeys(queries, 1.0)).metrics
+            watched = self.data.replace(val=self.data.split("val").rows(rows))
+            metrics = rank(watched, "val", queries, labels, dict.fromkeys(queries, 1.0)).metrics
         if settings.select not in metrics:
             raise SettingError(f"training.select is {settings.select!r}", remedy=nearest(settings.select, metrics))
         self._write(loop.step, epoch=loop.epoch, val=metrics)
@@ -172,12 +175,20 @@ class Phase:
         queries, labels = self._sides()
         return choose_weights(self.data, queries, labels, self.recipe.training.select)
 
-    def _sides(self) -> tuple[dict[str, Tensor], dict[str, LabelSide]]:
-        """Return the vectors of validation queries and of all labels."""
+    def _watched(self) -> NDArray[np.int64]:
+        """Return the validation rows that are looked at after an epoch: all, or some spread evenly."""
+        total = len(self.data.split("val"))
+        return np.linspace(
+            0, total, min(total, self.recipe.training.evaluate_on or total), endpoint=False, dtype=np.int64
+        )
+
+    def _sides(self, rows: NDArray[np.int64] | None = None) -> tuple[dict[str, Tensor], dict[str, LabelSide]]:
+        """Return the vectors of validation queries, all or these rows, and of all labels."""
         assert self.texts.val is not None
         self.network.eval()
+        queries = self.texts.val if rows is None else self.texts.val.take(rows)
         texts = self.texts.labels if self.network.needs_text else None
-        return query_side(self.network, self.texts.val), label_side(self.network, texts)
+        return query_side(self.network, queries), label_side(self.network, texts)
 
     def _out_of_patience(self, best: dict[str, Any]) -> bool:
         patience = self.recipe.training.patience

@@ -43,12 +43,13 @@ def start_tables(network: Network, split: Split, queries: Tokens, labels: Tokens
             texts = query_side(network, labels) if texts is None else texts
             scale = 1.0 if head.bias is None else head.temperature()  # which query_side has divided by
             means = None if points is None else points.means[name]
-            head.table.copy_(_start(settings.start, texts[name], means, split) * scale)
+            head.table.copy_(_start(settings.start, texts[name], means, split).to(head.table) * scale)
         if head.bias is not None and points is not None:
             head.bias.zero_()
             scores = label_side(network, labels)[name].vectors @ points.mean[name]
             counts = np.bincount(split.targets.indices, split.targets.data, minlength=split.targets.shape[1])
-            head.bias.copy_(torch.from_numpy(np.log((counts + 1) / (len(split) + 1))).to(head.bias) - scores)
+            wanted = torch.from_numpy(np.log((counts + 1) / (len(split) + 1))).to(scores)
+            head.bias.copy_(wanted - scores)
 
 
 @dataclass(frozen=True)

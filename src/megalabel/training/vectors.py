@@ -34,14 +34,15 @@ def query_side(network: Network, tokens: Tokens) -> dict[str, Tensor]:
     """Return the vectors [Q, d] of queries for every head, ready for search.
 
     A head with a bias has its vectors divided by its temperature, so that product and
-    bias keep the proportion they were trained in; the others give plain products.
+    bias keep the proportion they were trained in; the others give plain products. They stay
+    on the network's device, but for MPS: search needs float64, which it does not have.
     """
     encoded = network.encode(tokens, network.recipe.encoder.query_length)
     found = {}
     for name in network.heads:
         head = network.head(name)
         vectors = head.query(encoded, search=True)
-        found[name] = vectors if head.bias is None else vectors / head.temperature()
+        found[name] = _searchable(vectors if head.bias is None else vectors / head.temperature())
     return found
 
 
@@ -58,7 +59,15 @@ def label_side(network: Network, tokens: Tokens | None) -> dict[str, LabelSide]:
     encoded = None
     if network.needs_text and tokens is not None:
         encoded = network.encode(tokens, network.recipe.encoder.label_length)
-    return {name: LabelSide(*network.head(name).labels(None, encoded, search=True)) for name in network.heads}
+    found = {}
+    for name in network.heads:
+        vectors, bias = network.head(name).labels(None, encoded, search=True)
+        found[name] = LabelSide(_searchable(vectors), None if bias is None else _searchable(bias))
+    return found
+
+
+def _searchable(part: Tensor) -> Tensor:
+    return part.cpu() if part.device.type == "mps" else part
 
 
 def fold_queries(side: Mapping[str, Tensor], weights: Mapping[str, float], *, bias: bool) -> Tensor:

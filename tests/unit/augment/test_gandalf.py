@@ -142,7 +142,7 @@ def test_properties(points, labels, seed, delta, targets, low, share, sample):
     data = random_set(points, labels, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = gandalf(data, delta=delta, targets=targets, low=low, share=share, sample=sample, seed=seed)
+        found = gandalf(data, delta=delta, most=None, targets=targets, low=low, share=share, sample=sample, seed=seed)
     old, new = data.train, found.train
     number = max(1, round(share * labels))
     assert len(new) == len(old) + number

@@ -31,7 +31,7 @@ def make(seed=0, queries=400, width=12, weights=(1.0, 0.3), frequency=0.0, bias=
 def plain(*names):
     """A fusion that adds the scores as they are."""
     ones, zeros = (1.0,) * len(names), (0.0,) * len(names)
-    return Fusion(names, zeros, zeros, ones, ones, zeros, 0.0, 0.0, Calibration(1.0, 0.0))
+    return Fusion(names, zeros, zeros, ones, ones, zeros, zeros, 0.0, 0.0, 0.0, Calibration(1.0, 0.0))
 
 
 def test_finds_known_weights():
@@ -163,14 +163,29 @@ def test_tail_weighs_by_inverse_propensity():
     assert top.scores[0, 0] == pytest.approx(2 * expit(-0.5), rel=1e-6)
 
 
-def test_margins_and_frequency_by_hand():
+def test_margins_slopes_and_frequency_by_hand():
     fusion = replace(
-        plain("one"), means=(1.0,), scales=(2.0,), weights=(3.0,), margins=(5.0,), frequency=0.5, bias=0.25
-    )
-    chance = fusion.probabilities({"one": np.array([[2.0, 1.0]])}, np.array([[0, 1]]), np.array([0, 7]))
-    best = 3 * 0.5 + 5 * 0 + 0.5 * 0 + 0.25
-    other = 3 * 0.0 + 5 * -0.5 + 0.5 * np.log(8) + 0.25
+        plain("one"), means=(1.0,), scales=(2.0,), weights=(3.0,), margins=(5.0,), slopes=(-2.0,), usual=1.5,
+        frequency=0.5, bias=0.25,
+    )  # fmt: skip
+    chance = fusion.probabilities({"one": np.array([[2.0, 0.0]])}, np.array([[0, 1]]), np.array([0, 7]))
+    best = (3 - 2 * -1.5) * 0.5 + 5 * 0 + 0.5 * -1.5 + 0.25
+    other = (3 - 2 * (np.log(8) - 1.5)) * -0.5 + 5 * -1.0 + 0.5 * (np.log(8) - 1.5) + 0.25
     np.testing.assert_allclose(chance, expit([[best, other]]), rtol=1e-12)
+
+
+def test_a_head_that_is_right_for_rare_labels_alone_counts_more_there():
+    rng = np.random.default_rng(3)
+    truth = rng.random((2000, 8)) < 0.3
+    counts = np.repeat([1, 100], 4)
+    rare = counts == 1
+    scores = {
+        "text": truth * rare + rng.normal(size=truth.shape),
+        "points": truth * ~rare + rng.normal(size=truth.shape),
+    }
+    candidates = np.tile(np.arange(8), (2000, 1))
+    fusion = Fusion.fit(scores, candidates, sparse.csr_matrix(truth, dtype=np.float32), counts)
+    assert fusion.slopes[0] < 0 < fusion.slopes[1]
 
 
 def test_soft_targets_lower_the_probabilities():

@@ -206,6 +206,7 @@ def test_no_rows_are_fine():
             return super().forward(x)
 
     assert cache.encode(Fussy(WIDTH, DIM), []).shape == (0, DIM)
+    assert cache.encode(Fussy(WIDTH, DIM, device="meta"), inputs(0)).device == torch.device("meta")
 
 
 def test_vectors_the_loss_ignores_are_not_replayed():

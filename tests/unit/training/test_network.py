@@ -1,6 +1,7 @@
 """The step: candidates of each row's own give what a shared pool gives, frozen parts stay as they are."""
 
 import numpy as np
+import pytest
 import torch
 from scipy import sparse
 
@@ -50,3 +51,25 @@ def test_frozen_encoder_and_heads_without_weight_get_no_gradient():
     network.total(network.loss(batch, tokens, None)).backward()
     touched = {name for name, parameter in network.named_parameters() if parameter.grad is not None}
     assert touched and all(name.startswith("heads.classifier.") for name in touched)
+
+
+@pytest.mark.parametrize(
+    ("precision", "kind", "device", "capability", "expected"),
+    [
+        ("auto", "transformer", "cuda", (8, 6), torch.bfloat16),
+        ("auto", "transformer", "cuda", (7, 5), None),
+        ("auto", "transformer", "cpu", None, None),
+        ("auto", "bag", "cuda", (8, 6), None),
+        ("float32", "transformer", "cuda", (8, 6), None),
+        ("bfloat16", "transformer", "cuda", (7, 5), torch.bfloat16),
+        ("bfloat16", "bag", "cpu", None, torch.bfloat16),
+    ],
+)
+def test_precision_of_the_encoder(monkeypatch, precision, kind, device, capability, expected):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch, "autocast", lambda device, dtype: asked.append((device, dtype)))
+    network, _ = make(f"training.precision={precision}", f"encoder.kind={kind}")
+    monkeypatch.setattr(Network, "device", torch.device(device))
+    network._precision()
+    assert asked == ([] if expected is None else [(device, expected)])

@@ -1,0 +1,106 @@
+"""What label texts as training rows cost: processor time per row of a step, and peak memory, with and without them.
+
+Run: python benchmarks/gandalf_cost.py [--data DIR ...] [--steps N] [--rounds R]
+Writes results/gandalf_cost.json. Each training runs in a process of its own, its steps alone are timed (no
+evaluation, no mining), kind after kind in each round, and the median of the rounds counts; texts are shuffled,
+so that a step of Z u D has as many label texts as their share of the rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from _results import write_result
+from _rows import in_own_process
+
+SYSTEMS = {
+    "InceptionXML": ("inceptionxml-cpu", ("heads.classifier.start=points",)),
+    "UniDEC": ("unidec-cpu", ("batching.order=shuffled", "batching.negatives.mined=0")),
+}
+KINDS = {
+    "D": "augment=none",
+    "Z u D": "augment=gandalf",
+    "Z u D, no limit of targets": "augment={kind: gandalf, most: null}",
+}
+
+
+def main() -> int:
+    """Measure every system on every set, with each kind of rows."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", nargs="+", default=["pydocs"], help="data sets: folders or built-in names")
+    parser.add_argument("--steps", type=int, default=30, help="timed in each round, after three that are not")
+    parser.add_argument("--rounds", type=int, default=3, help="of which the median counts")
+    options = parser.parse_args()
+    rows = []
+    for data in options.data:
+        for system, (recipe, changes) in SYSTEMS.items():
+            runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+            for _ in range(options.rounds):
+                for kind, change in KINDS.items():
+                    request = {"recipe": recipe, "changes": [*changes, change], "data": data, "steps": options.steps}
+                    runs[kind].append(in_own_process([sys.executable, __file__], request))
+            for kind, found in runs.items():
+                row: dict[str, Any] = {"system": system, "rows": kind, "data": Path(data).name, "steps": options.steps}
+                row["rounds"] = options.rounds
+                for name in ("ms_per_1000_rows", "peak_mib", "pool", "targets_per_row"):
+                    row[name] = statistics.median(run[name] for run in found)
+                rows.append(row)
+                told = f"{row['ms_per_1000_rows']:.0f} ms per 1,000 rows, peak {row['peak_mib']:,.0f} MiB"
+                print(f"{row['data']}, {system}, {kind}: {told}, pool {row['pool']:,.0f}", flush=True)
+    write_result("gandalf_cost", {"rows": rows}, "torch")
+    return 0
+
+
+def worker(request: dict[str, Any], out: Path) -> None:
+    """Train some steps and tell what they took."""
+    import torch
+
+    import megalabel as ml
+    from megalabel.recipes.load_recipe import load_recipe
+    from megalabel.training.augment_train import augment_train
+    from megalabel.training.loop import Loop
+    from megalabel.training.make_encoder import make_encoder
+    from megalabel.training.network import Network
+    from megalabel.training.run import Texts
+    from megalabel.training.start_tables import start_tables
+
+    recipe = load_recipe(request["recipe"], request["changes"])
+    data = augment_train(recipe, ml.load(request["data"]))
+    torch.manual_seed(recipe.seed)
+    encoder = make_encoder(recipe, data)
+    network = Network(recipe, encoder, len(data.labels))
+    texts = Texts.of(data, encoder)
+    start_tables(network, data.train, texts.train, texts.labels)
+    loop = Loop(recipe, network, data.train, texts.train, texts.labels)
+    seconds, rows, pools = 0.0, 0, []
+    before = time.process_time()
+    while len(pools) < request["steps"] + 3:
+        for result in loop.run_epoch():
+            now = time.process_time()
+            pools.append(result.statistics["pool_size"])
+            if len(pools) > 3:
+                seconds, rows = seconds + now - before, rows + result.queries
+            before = time.process_time()
+            if len(pools) == request["steps"] + 3:
+                break
+    found = {
+        "ms_per_1000_rows": 1e6 * seconds / rows,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "pool": statistics.mean(pools[3:]),
+        "targets_per_row": data.train.targets.nnz / len(data.train),
+    }
+    out.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1].startswith("{"):
+        worker(json.loads(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        sys.exit(main())

@@ -1,0 +1,153 @@
+"""How much of a label's text stands in the query, or of the query in the label's text."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from scipy import sparse
+
+from megalabel.encoders._arrays import read_part, write_part
+from megalabel.encoders._features import Features
+from megalabel.encoders._token_table import idf
+from megalabel.errors import DataError, SettingError
+from megalabel.heads._rows import PARTS, as_targets, pack, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
+    from numpy.typing import NDArray
+
+    from megalabel.heads._inverted import Inverted
+    from megalabel.types import TopK
+
+__all__ = ["Overlap"]
+
+
+class Overlap:
+    r"""Score a label by the share of words that its text has in common with the query.
+
+    .. math::
+        s(q, l) = \sum_{t \in q \cap l} a_t, \qquad
+        a_t = \frac{\text{idf}_t \, 2^{-p_t / h}}{\sum_u \text{idf}_u \, 2^{-p_u / h}}
+
+    over the words t of one ``side``: with ``label``, the shares a are those of the label's words,
+    p_t the place of the first t in its text, and the score says how much of the label is named in
+    the query; with ``query`` it is the other way round. Scores lie in [0, 1]. Words that stand
+    first count most, half as much ``half`` words later: texts tend to begin with a name. Vectors
+    of a few hundred numbers blur such matches of rare words. Nothing is trained, so a label
+    without any training point is scored like all others.
+
+    Args:
+        side: whose words make up the whole, ``label`` or ``query``.
+        half: h, in words.
+        words: columns words are hashed to, a power of two.
+
+    >>> overlap = Overlap(half=2).fit(["a beam of steel"], ["beam: long piece of wood", "steel"])
+    >>> overlap.search(["girder: a beam of steel"], k=2).ids.tolist()
+    [[1, 0]]
+    """
+
+    kind: ClassVar[str] = "overlap"
+
+    def __init__(self, *, side: Literal["label", "query"] = "label", half: float = 3.0, words: int = 2**18) -> None:
+        self.side, self.half, self.words = side, half, words
+        self.idf_: NDArray[np.float32] | None = None  # [words]
+        self.labels_: sparse.csr_matrix | None = None  # [L, words]
+        self._index: Inverted | None = None
+
+    def fit(self, texts: Sequence[str], labels: Sequence[str]) -> Self:
+        """Count the words of train and label texts, and keep those of the labels."""
+        self._check()
+        if len(labels) == 0:
+            raise DataError("there are no labels")
+        self.idf_ = idf(self._features().tokenise([*texts, *labels]), self.words).astype(np.float32)
+        self.labels_, self._index = self._rows(labels, shares=self.side == "label"), None
+        return self
+
+    def scores(self, queries: Sequence[str], candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the scores [Q, C] of some labels of each query; candidate -1 has -inf."""
+        labels = np.ascontiguousarray(candidates, dtype=np.int64)
+        total = self._ready().shape[0]
+        if labels.ndim != 2 or len(labels) != len(queries):
+            raise DataError(f"candidates must be [{len(queries)}, C], one row for each query, not {labels.shape}")
+        if labels.min(initial=-1) < -1 or labels.max(initial=-1) >= total:
+            raise DataError(f"candidates must lie in -1 to {total - 1:,}")
+        return self._inverted().scores(self._rows(queries, shares=self.side == "query"), labels)
+
+    def search(self, queries: Sequence[str], k: int, exclude: sparse.csr_matrix | None = None) -> TopK:
+        """Return the k best labels of each query that share a word with it, best first, ties by id.
+
+        ``exclude`` [Q, L]: its non-zero cells are left out before the cut to k.
+        """
+        if k < 1:
+            raise SettingError(f"k must be at least 1, not {k}")
+        out = None if exclude is None else as_targets(exclude, "exclude", (len(queries), self._ready().shape[0]))
+        return self._inverted().search(self._rows(queries, shares=self.side == "query"), k, out, "searching")
+
+    def config(self) -> dict[str, Any]:
+        """Return ``kind`` and the arguments of the constructor, ready for JSON."""
+        return {"kind": self.kind} | {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write a folder for ``load``, in place of an older one, or nothing."""
+        labels = self._ready()
+        assert self.idf_ is not None
+        write_part(folder, self.kind, self.config(), pack("labels", labels) | {"idf": self.idf_})
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> Self:
+        """Return what ``save`` wrote."""
+        wanted = ["idf", *(f"labels.{part}" for part in PARTS)]
+        settings, arrays = read_part(folder, cls.kind, inspect.signature(cls).parameters, wanted)
+        found = cls(**settings)
+        found._check()
+        found.labels_, found.idf_ = unpack("labels", arrays, folder), arrays["idf"]
+        if found.idf_.shape != (found.words,) or found.labels_.shape[1] != found.words:
+            raise DataError("words and labels do not fit each other", path=folder, remedy="copy the folder again")
+        return found
+
+    def __repr__(self) -> str:
+        return f"Overlap(side={self.side!r}, half={self.half!r}, words={self.words!r})"
+
+    def _rows(self, texts: Sequence[str], *, shares: bool) -> sparse.csr_matrix:
+        """Return the words of each text [n, words]: their shares a, or 1 for each."""
+        assert self.idf_ is not None
+        tokens = self._features().tokenise(texts)
+        rows = np.repeat(np.arange(len(texts)), np.diff(tokens.offsets))
+        place = np.arange(len(rows)) - tokens.offsets[:-1][rows]
+        columns = tokens.ids.astype(np.int64)
+        _, first = np.unique(rows * self.words + columns, return_index=True)  # the first of a word, words in order
+        rows, columns, place = rows[first], columns[first], place[first]
+        values = self.idf_[columns] * 2.0 ** (-place / self.half) if shares else np.ones(len(rows))
+        if shares:
+            values /= np.bincount(rows, weights=values, minlength=len(texts))[rows]
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(texts)))])
+        parts = values.astype(np.float32), columns.astype(np.int32), indptr.astype(np.int32)
+        return sparse.csr_matrix(parts, shape=(len(texts), self.words))
+
+    def _features(self) -> Features:
+        return Features(None, words=self.words, bigrams=0, characters=0, ngrams=[1])
+
+    def _inverted(self) -> Inverted:
+        """Return the labels of each word; made once."""
+        from megalabel.heads._inverted import Inverted
+
+        if self._index is None:
+            self._index = Inverted(self._ready(), None, floor=0.0)
+        return self._index
+
+    def _ready(self) -> sparse.csr_matrix:
+        if self.labels_ is None:
+            raise SettingError("there are no labels yet", remedy="call fit first")
+        return self.labels_
+
+    def _check(self) -> None:
+        if self.side not in ("label", "query"):
+            raise SettingError(f"side is {self.side!r}", remedy="it must be label or query")
+        if not 0 < self.half < np.inf:
+            raise SettingError(f"half must be above 0, not {self.half}")
+        if self.words < 1 or self.words & (self.words - 1):
+            raise SettingError(f"words is {self.words}", remedy=f"give a power of two such as {2**18}")
