@@ -33,7 +33,7 @@ def solve_labels(
     passes: int,
     prune: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
-    """Return sizes [labels], columns, weights and biases [labels] of the labels ``start`` to ``stop``."""
+    """Return sizes [labels], columns (in no order), weights and biases [labels] of the labels ``start`` to ``stop``."""
     total = len(x[0]) - 1
     place_of = np.full(columns, -1, dtype=np.int32)  # of a feature among those of the label
     stamp = np.full(total, -1, dtype=np.int64)  # the last label that has used or excluded a row
@@ -48,12 +48,11 @@ def solve_labels(
         indptr, indices, data, features = _gather(rows, x, place_of)
         weights = _descend(indptr, indices, data, len(features), upper, split, tolerance, passes, state)
         biases[label - start] = weights[-1]
-        order = np.argsort(features)
-        if filled + len(order) > len(kept):
-            room = max(filled + len(order), 2 * len(kept))
+        if filled + len(features) > len(kept):
+            room = max(filled + len(features), 2 * len(kept))
             kept = np.concatenate((kept, np.empty(room - len(kept), dtype=np.int32)))
             values = np.concatenate((values, np.empty(room - len(values), dtype=np.float32)))
-        for place in order:
+        for place in range(len(features)):
             place_of[features[place]] = -1
             if abs(weights[place]) >= prune and weights[place] != 0:
                 kept[filled], values[filled] = features[place], weights[place]
