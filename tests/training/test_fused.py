@@ -1,5 +1,7 @@
 """Runs with heads that are fitted after training, put together by fusion."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -97,3 +99,18 @@ def test_mistakes(run, data):
     }.items():
         with pytest.raises(MegalabelError, match=words):
             ml.train("unidec-cpu", data, changes=[*SMALL, change])
+
+
+def test_validation_can_be_watched_on_some_rows(data, tmp_path):
+    changes = [*SMALL, "training.evaluate_on=20"]
+    few, many = (
+        ml.train("unidec-cpu", data, tmp_path / name, changes=wanted)
+        for name, wanted in (("few", changes), ("many", SMALL))
+    )
+    logs = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("few", "many")]
+    values = [[json.loads(line)["val"]["P@1"] for line in log.splitlines() if '"val"' in line] for log in logs]
+    assert values[0] != values[1]
+    assert all(
+        value % 5 == pytest.approx(0, abs=1e-6) or value % 5 == pytest.approx(5, abs=1e-6) for value in values[0]
+    )  # twentieths
+    assert few.fusion.names == many.fusion.names  # the fusion has seen them all

@@ -145,3 +145,24 @@ def test_it_learns_pairs_that_share_no_word():
         sparse.step()
     a, b = (encoder.encode(part, normalise=True) for part in tokens)
     assert (a @ b.T).argmax(dim=1).tolist() == list(range(12))
+
+
+def test_thinned_in_training_only():
+    encoder = BagEncoder(None, **SMALL, residual=False, thin=0.5)
+    tokens = encoder.tokenise(["one two three four five six seven eight"] * 200)
+    torch.manual_seed(4)
+    first = encoder.train()(tokens)
+    torch.manual_seed(4)
+    again = encoder(tokens)
+    torch.testing.assert_close(first, again, rtol=0, atol=0)  # the same draw
+    assert len(torch.unique(first, dim=0)) > 150  # another for every text
+    whole = encoder.eval()(tokens)
+    assert len(torch.unique(whole, dim=0)) == 1
+    near = torch.cosine_similarity(first, whole)
+    assert 0.5 < near.mean() < 0.85  # of the features about half are left: cos = sqrt(1/2)
+
+
+@pytest.mark.parametrize("thin", [-0.1, 1.0])
+def test_thin_must_leave_something(thin):
+    with pytest.raises(SettingError, match="thin"):
+        BagEncoder(None, **SMALL, thin=thin)
