@@ -117,6 +117,36 @@ def gandalf() -> str:
     return right + study_text(found, result("published"), table, where(found))
 
 
+def gandalf_cost() -> str:
+    """Return what label texts as rows cost a step, beside train rows alone."""
+    found = result("gandalf_cost")
+    plain = {(row["data"], row["system"]): row for row in found["rows"] if row["rows"] == "D"}
+    rows = []
+    for row in found["rows"]:
+        base = plain[row["data"], row["system"]]
+        time, held, peak = (row[name] for name in ("ms_per_1000_rows", "held_mib", "peak_mib"))
+        rows.append(
+            [row["data"], row["system"], row["rows"], f"{row['targets_per_row']:.2f}", f"{row['pool']:,.0f}",
+             f"{time:.0f}", f"{time / base['ms_per_1000_rows']:.2f}x", f"{held:,.0f}",
+             f"{held / base['held_mib']:.2f}x", f"{peak:,.0f}", f"{peak / base['peak_mib']:.2f}x"]
+        )  # fmt: skip
+    head = [
+        "data",
+        "system",
+        "rows",
+        "targets a row",
+        "pool",
+        "CPU ms per 1,000 rows",
+        "",
+        "MiB held",
+        "",
+        "MiB at most",
+        "",
+    ]
+    steps = f"{found['rows'][0]['steps']} steps, {found['rows'][0]['rounds']} round(s), one thread"
+    return f"{table(head, rows)}\n{steps}; {where(found)}.\n"
+
+
 def quality() -> str:
     """Return our recipes beside other systems, one table for each data set."""
     return quality_text(load_quality(ROOT / "results" / "quality"), table, where)
@@ -223,6 +253,7 @@ def losses() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "demo": demo,
     "gandalf": gandalf,
+    "gandalf_cost": gandalf_cost,
     "metrics": metrics,
     "evaluate": evaluate,
     "losses": losses,

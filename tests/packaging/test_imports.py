@@ -17,9 +17,9 @@ SOURCE = Path(megalabel.__file__).parent
 ORDER = [
     "_version", "errors", "compiled", "split_mix", "progress", "types", "files", "data", "metrics", "graphs", "augment",
     "index", "losses", "encoders", "heads", "fusion", "batching", "recipes", "training", "model", "trainer", "report",
-    "serve", "plan", "cli", "__main__",
+    "serve", "plan", "integrations", "cli", "__main__",
 ]  # fmt: skip
-ANYWHERE = {"__init__", "testing", "integrations"}  # the front door, contract checks, glue to other libraries
+ANYWHERE = {"__init__", "testing"}  # the front door, contract checks
 
 
 def top(path):

@@ -10,7 +10,11 @@ from megalabel.cli.compare import compare
 from megalabel.cli.data import app as data_app
 from megalabel.cli.demo import demo
 from megalabel.cli.evaluate import evaluate
+from megalabel.cli.explain import explain
+from megalabel.cli.export import export
 from megalabel.cli.graph import graph
+from megalabel.cli.import_model import app as import_app
+from megalabel.cli.labels import app as labels_app
 from megalabel.cli.predict import predict
 from megalabel.cli.recipes import recipes, show
 from megalabel.cli.reproduce import reproduce
@@ -53,4 +57,8 @@ app.command()(evaluate)
 app.command()(compare)
 app.command()(reproduce)
 app.command()(predict)
+app.command()(explain)
+app.add_typer(labels_app, name="labels")
 app.command()(graph)
+app.command()(export)
+app.add_typer(import_app, name="import")

@@ -54,12 +54,14 @@ def reproduce(
     """
     from megalabel.data.official_sets import find_official_set
     from megalabel.errors import SettingError
+    from megalabel.recipes.load_recipe import load_recipe
     from megalabel.report.reproduce import reproduce as run
     from megalabel.report.reproduction_plan import official_set, plan_reproduction
     from megalabel.training.find_device import find_device
     from megalabel.training.run import Stopped
 
     find_device(device or "auto")
+    load_recipe(recipe, changes or [])  # a mistake there is told before data is read
     named = None if known_as is None else find_official_set(known_as)
     if data is None and (named is None or not dry):
         raise SettingError(

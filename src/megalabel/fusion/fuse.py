@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -210,6 +210,20 @@ class Fusion:
         top.scores[:, : order.shape[1]] = np.where(kept, np.exp(value), -np.inf)
         return top
 
+    def contributions(
+        self,
+        scores: Mapping[str, NDArray[np.floating[Any]]],
+        candidates: NDArray[np.integer[Any]],
+        counts: NDArray[np.integer[Any]],
+    ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64]]:
+        """Return what each head adds to f [Q, C], and what is left: frequency g_l + bias.
+
+        Their sum is f; the order of labels in a row is that of f.
+        """
+        ids = check_candidates(candidates, labels_of(counts))
+        frequent = logs_of(counts, ids, "label counts", plus=1.0) - self.usual
+        return dict(self._terms(scores, ids >= 0, frequent)), self.bias + self.frequency * frequent
+
     def shares(self) -> dict[str, float]:
         """Return how much each head counts within a row, in shares of the sum of sizes.
 
@@ -274,14 +288,21 @@ class Fusion:
         """Return f [Q, C], -inf where there is no candidate."""
         frequent = logs_of(counts, candidates, "label counts", plus=1.0) - self.usual
         total = self.bias + self.frequency * frequent
+        for _, part in self._terms(scores, live, frequent):
+            total += part
+        return np.where(live, total, -np.inf)
+
+    def _terms(
+        self, scores: Mapping[str, NDArray[np.floating[Any]]], live: NDArray[np.bool_], frequent: NDArray[np.float64]
+    ) -> Iterator[tuple[str, NDArray[np.float64]]]:
+        """Yield what each head adds to f [Q, C]."""
         heads = zip(
             self.names, self.floors, self.means, self.scales, self.weights, self.margins, self.slopes, strict=True
         )
         for name, floor, mean, scale, weight, margin, slope in heads:
             given, known = known_scores(scores[name], live, name)
             value, away = features(np.where(known, given, floor), live, mean, scale)
-            total += (weight + slope * frequent) * value + margin * away
-        return np.where(live, total, -np.inf)
+            yield name, (weight + slope * frequent) * value + margin * away
 
 
 def _check_settings(scores: Mapping[str, object], hard: int, l2: float) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from copy import copy
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +16,8 @@ from megalabel.progress import progress
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
 
 __all__ = ["ExactIndex"]
@@ -20,6 +25,7 @@ __all__ = ["ExactIndex"]
 _SPARE = 16  # candidates kept beyond k, so that one pass is nearly always enough
 _UNIT = 2.0**-24  # rounding unit of float32
 _GATHER = 1 << 22  # vector components re-scored at a time
+_SHARE, _LEAST = 8, 64  # room for new labels: an eighth of those there are, and some
 
 
 class ExactIndex:
@@ -32,6 +38,9 @@ class ExactIndex:
     id. A row whose k-th place is too crowded for the spare candidates (many labels with
     the same text, say) is looked at once more in full. Memory is batch_size x block
     scores, whatever L is.
+
+    An index never changes: :meth:`add` and :meth:`remove` return another one, which shares the
+    vectors with the first, so that a search in one thread is not disturbed by a change in another.
 
     Args:
         vectors: label vectors [L, d]; row l is label l.
@@ -55,9 +64,50 @@ class ExactIndex:
         self._longest = largest_norm(self.vectors)
         if not torch.isfinite(self._longest):
             raise DataError("a label vector holds NaN or infinity")
+        self._room: _Room | None = None  # what the vectors lie in, once the index has grown
+        self._removed = torch.empty(0, dtype=torch.int64, device=self.vectors.device)  # ascending
 
     def __len__(self) -> int:
+        """Return the number of labels, removed ones too: ids never move."""
         return self.vectors.shape[0]
+
+    def add(self, vectors: Tensor) -> ExactIndex:
+        """Return an index with more labels [n, d]; their ids follow on the last.
+
+        Vectors are written behind those that are there, into room kept for them; only when it
+        is full, all are copied, into a room one eighth larger. The time for one label is that of
+        writing its vector, on average.
+
+        >>> index = ExactIndex(torch.eye(2)).add(torch.tensor([[3.0, 0.0]]))
+        >>> index.search(torch.tensor([[1.0, 0.5]]), k=2).ids.tolist()
+        [[2, 0]]
+        """
+        if vectors.ndim != 2 or vectors.shape[1] != self.vectors.shape[1]:
+            raise DataError(f"new vectors must be [n, {self.vectors.shape[1]}], not {tuple(vectors.shape)}")
+        rows = vectors.detach().to(self.vectors)
+        longest = torch.maximum(self._longest, largest_norm(rows).to(self._longest))
+        if not torch.isfinite(longest):
+            raise DataError("a label vector holds NaN or infinity")
+        found = copy(self)
+        total = len(self) + len(rows)
+        if self._room is None or not self._room.append(len(self), rows):
+            found._room = _Room(self.vectors, rows)
+        assert found._room is not None
+        found.vectors, found._longest = found._room.vectors[:total], longest
+        return found
+
+    def remove(self, ids: Sequence[int] | NDArray[np.integer[Any]]) -> ExactIndex:
+        """Return an index that no longer finds these labels; the ids of all others stay as they are.
+
+        >>> ExactIndex(torch.eye(3)).remove([1]).search(torch.tensor([[0.2, 0.9, 0.3]]), k=3).ids.tolist()
+        [[2, 0, -1]]
+        """
+        gone = torch.as_tensor(ids, dtype=torch.int64, device=self.vectors.device).reshape(-1)
+        if len(gone) and not (int(gone.min()) >= 0 and int(gone.max()) < len(self)):
+            raise DataError(f"ids to remove must lie in 0 to {len(self) - 1:,}")
+        found = copy(self)
+        found._removed = torch.unique(torch.cat([self._removed, gone]))
+        return found
 
     @torch.no_grad()
     def search(self, vectors: Tensor, k: int, exclude: csr_matrix | None = None) -> TopK:
@@ -115,6 +165,8 @@ class ExactIndex:
         scores = torch.mm(queries, labels.T, out=buffer)
         rows, columns = cells.between(start, start + len(labels))
         scores[rows, columns - start] = -torch.inf
+        if len(self._removed):
+            scores[:, self._removed[_between(self._removed, start, start + len(labels))] - start] = -torch.inf
         return scores
 
     def _search_crowded(self, query: Tensor, floor: Tensor, k: int, cells: _Cells) -> tuple[Tensor, Tensor]:
@@ -146,12 +198,38 @@ class _Cells:
         self.rows, self.columns = rows[order].to(device), columns.to(device)
 
     def between(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        edges = torch.tensor([start, stop], device=self.columns.device)
-        first, last = torch.searchsorted(self.columns, edges).tolist()
-        return self.rows[first:last], self.columns[first:last]
+        inside = _between(self.columns, start, stop)
+        return self.rows[inside], self.columns[inside]
 
     def row(self, row: int) -> _Cells:
         one = _Cells(None, self.rows.device)
         one.columns = self.columns[self.rows == row]
         one.rows = torch.zeros_like(one.columns)
         return one
+
+
+class _Room:
+    """Vectors with free places behind them; indexes that grew out of one another share it."""
+
+    def __init__(self, vectors: Tensor, more: Tensor) -> None:
+        self.used = len(vectors) + len(more)
+        self.vectors = vectors.new_empty((self.used + self.used // _SHARE + _LEAST, vectors.shape[1]))
+        self.vectors[: len(vectors)] = vectors
+        self.vectors[len(vectors) : self.used] = more
+        self._lock = Lock()
+
+    def append(self, start: int, vectors: Tensor) -> bool:
+        """Write vectors from ``start`` on; False where these places are taken or there are too few."""
+        with self._lock:
+            if start != self.used or start + len(vectors) > len(self.vectors):
+                return False
+            self.vectors[start : start + len(vectors)] = vectors
+            self.used = start + len(vectors)
+            return True
+
+
+def _between(ascending: Tensor, start: int, stop: int) -> slice:
+    """Return where the numbers from ``start`` up to ``stop`` stand."""
+    edges = torch.tensor([start, stop], device=ascending.device)
+    first, last = torch.searchsorted(ascending, edges).tolist()
+    return slice(first, last)

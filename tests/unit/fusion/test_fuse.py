@@ -289,3 +289,13 @@ def test_shares_tell_what_counts_within_a_row():
     assert sum(map(abs, shares.values())) == pytest.approx(1)
     sums = {name: w + m for name, w, m in zip(fusion.names, fusion.weights, fusion.margins, strict=True)}
     assert sorted(shares, key=shares.get) == sorted(sums, key=sums.get)
+
+
+def test_contributions_add_up_to_the_log_odds():
+    scores, candidates, targets, counts = make(weights=(1.0, 0.3), frequency=0.5)
+    fusion = Fusion.fit(scores, candidates, targets, counts)
+    candidates[:, -1] = -1
+    parts, rest = fusion.contributions(scores, candidates, counts)
+    assert list(parts) == ["head0", "head1"]
+    odds = fusion.calibration.log_odds(np.where(candidates >= 0, rest + sum(parts.values()), -np.inf))
+    np.testing.assert_allclose(expit(odds), fusion.probabilities(scores, candidates, counts), atol=1e-12)

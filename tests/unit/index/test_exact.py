@@ -92,3 +92,56 @@ def test_half_precision_vectors():
 def test_bad_input(make, error):
     with pytest.raises(error):
         make()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=8), st.integers(1, 12), st.sampled_from([3, 64]),
+    st.integers(0, 10_000),
+)  # fmt: skip
+def test_added_and_removed_equals_a_full_sort_and_older_indexes_stay(steps, k, block, seed):
+    generator = torch.Generator().manual_seed(seed)
+    index = ExactIndex(torch.randn(4, 3, generator=generator), block=block)
+    asked = torch.randn(5, 3, generator=generator)
+    gone, all_states = set(), []
+    for grow, number in steps:
+        if grow:
+            index = index.add(torch.randn(number, 3, generator=generator))
+        else:
+            gone = gone | {number % len(index)}
+            index = index.remove([number % len(index)])
+        all_states.append((index, index.vectors.clone(), gone))
+    for one, vectors, removed in all_states:  # also those that others grew out of
+        assert torch.equal(one.vectors, vectors)
+        exclude = np.zeros((5, len(vectors)))
+        exclude[:, sorted(removed)] = 1
+        found = one.search(asked, k)
+        np.testing.assert_array_equal(found.ids, brute_force(asked, vectors, k, sparse.csr_matrix(exclude)))
+
+
+def test_two_indexes_grown_out_of_one_do_not_meet():
+    first = ExactIndex(torch.eye(2)).add(torch.ones(1, 2))
+    one, two = first.add(torch.full((1, 2), 5.0)), first.add(torch.full((1, 2), 7.0))
+    assert one.vectors[3].tolist() == [5, 5]
+    assert two.vectors[3].tolist() == [7, 7]
+    assert len(first) == 3
+
+
+def test_growing_one_by_one_copies_seldom():
+    index, places = ExactIndex(torch.eye(8)), set()
+    for _ in range(500):
+        index = index.add(torch.ones(1, 8))
+        places.add(index.vectors.data_ptr())
+    assert len(places) < 10
+
+
+@pytest.mark.parametrize("rows", [torch.ones(2), torch.ones(1, 3), torch.full((1, 2), torch.nan)])
+def test_rows_that_do_not_fit_are_refused(rows):
+    with pytest.raises(DataError):
+        ExactIndex(torch.eye(2)).add(rows)
+
+
+@pytest.mark.parametrize("ids", [[2], [-1], [0, 9]])
+def test_ids_that_are_not_there_cannot_be_removed(ids):
+    with pytest.raises(DataError, match="0 to 1"):
+        ExactIndex(torch.eye(2)).remove(ids)

@@ -1,0 +1,70 @@
+"""``megalabel import``: models that other programs have trained."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from megalabel.cli._options import DataOption, FormatOption, say
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Read models that other programs have trained.", no_args_is_help=True)
+
+
+class Pooling(StrEnum):
+    """How token vectors become one."""
+
+    cls = "cls"
+    mean = "mean"
+    lightxml = "lightxml"
+
+
+@app.callback()
+def _main() -> None:
+    pass
+
+
+@app.command()
+def dexml(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="model.pt, or the folder of a model.")],
+    data: DataOption,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the model to write.")],
+    base: Annotated[
+        str | None, typer.Option(help="Folder or name of the model training began from: its config and tokenizer.")
+    ] = None,
+    pooling: Annotated[Pooling | None, typer.Option(help="tf_pooler of the run.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="tf_max_len of the run.", min=3)] = None,
+    normalise: Annotated[bool | None, typer.Option("--normalise/--no-normalise", help="norm_embs of the run.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DIR if it is there.")] = False,
+    data_format: FormatOption = None,
+) -> None:
+    """Turn a checkpoint of the DEXML code into a model: predict, evaluate and export as with any other.
+
+    Settings not given come from config.yaml beside the checkpoint, else from the released
+    configuration for the data set of that name. Pickled programs are refused.
+
+    Example: megalabel import dexml Results/DEXML/EURLex-4K/run/model.pt --data Datasets/EURLex-4K --out eurlex
+    """
+    from megalabel.data.load import load
+    from megalabel.files import check_target
+    from megalabel.integrations.import_dexml import import_dexml
+
+    check_target(out, overwrite=overwrite)
+    dataset = load(data, format=data_format, say=say)
+    model = import_dexml(
+        checkpoint,
+        dataset,
+        base=base,
+        pooling=None if pooling is None else pooling.value,
+        max_length=max_length,
+        normalise=normalise,
+    )
+    model.save(out, overwrite=overwrite)
+    recipe = model.network.recipe
+    settings = f"{recipe.encoder.options['pooling']} pooling, {recipe.encoder.query_length} tokens"
+    unit = "unit length" if recipe.heads["dual"].normalise else "any length"
+    say(f"{out}: {len(model.labels):,} labels, {settings}, vectors of {unit}")

@@ -1,0 +1,131 @@
+"""Hand the dual tower of a trained model to sentence-transformers."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from megalabel.errors import MissingExtraError, SettingError, WriteError
+from megalabel.files import check_target, writing_folder
+from megalabel.integrations._dual_tower import DualTower
+from megalabel.integrations._quiet import quiet
+
+if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from megalabel.model import Model
+
+__all__ = ["export_sentence_transformers"]
+
+
+def export_sentence_transformers(
+    model: Model, folder: str | PathLike[str], *, head: str | None = None, overwrite: bool = False
+) -> DualTower:
+    """Write a folder that ``SentenceTransformer(folder)`` loads offline, without megalabel; return what it holds.
+
+    The modules are those of sentence-transformers: Transformer, Pooling, one Dense for each
+    linear layer of encoder and head, Normalize. Where a query is encoded unlike a label (a
+    query matrix, another length) a Router holds both ways: ``encode_query`` gives the vectors
+    of ``model.encode(texts, heads=head)``, ``encode_document`` those of labels, and plain
+    ``encode`` those of queries. All are computed in float32. The folder also holds export.json,
+    which says what was left behind, and the labels (labels.jsonl.gz).
+
+    Args:
+        model: a trained model with a transformer encoder.
+        folder: where to write.
+        head: a head with ``tower: text``; by default the first.
+        overwrite: replace a folder that is not empty.
+    """
+    if find_spec("sentence_transformers") is None:
+        raise MissingExtraError("sentence-transformers", extra="hf", what="export to sentence-transformers")
+    if find_spec("sentence_transformers.base") is None:
+        raise SettingError("this sentence-transformers is too old", remedy="pip install 'sentence-transformers>=6'")
+    tower = DualTower.of(model, head)
+    if tower.encoder.layers > 1:
+        raise SettingError(
+            "sentence-transformers has no module that pools several layers side by side",
+            remedy="export --to onnx, or train with encoder.options.layers: 1",
+        )
+    check_target(folder, overwrite=overwrite)
+    with writing_folder(folder, overwrite=overwrite) as place, quiet():
+        _write(tower, place)
+        tower.write_about(place, model, to="sentence-transformers", routes=not tower.tied)
+    return tower
+
+
+def _write(tower: DualTower, folder: Path) -> None:
+    """Save the modules."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Router
+
+    similarity = "cosine" if tower.head.search_normalise else "dot"
+    label = _modules(tower, tower.label_length)
+    if tower.tied:
+        whole = SentenceTransformer(modules=label, similarity_fn_name=similarity, device="cpu")
+    else:
+        shared = None if tower.query_length != tower.label_length else label
+        query = _modules(tower, tower.query_length, query=True, shared=shared)
+        router = Router.for_query_document(query, label, default_route="query")
+        whole = SentenceTransformer(modules=[router], similarity_fn_name=similarity, device="cpu")
+    try:
+        whole.save(str(folder), create_model_card=False, safe_serialization=True)
+    except Exception as error:  # safetensors and tokenizers raise nothing more special
+        raise WriteError(f"could not write the model ({str(error).splitlines()[0]})", path=folder) from error
+
+
+def _modules(tower: DualTower, length: int, *, query: bool = False, shared: list[Any] | None = None) -> list[Any]:
+    """Return the modules of one side; those up to the head's projection may be shared with the other side."""
+    from sentence_transformers.base.modules import Normalize
+
+    encoder, head = tower.encoder, tower.head
+    if shared is None:
+        modules = [*_transformer(tower, length)]
+        modules += [] if encoder.project is None else [_dense(encoder.project)]
+        modules += _projection(head.projection)
+    else:
+        modules = [part for part in shared if not isinstance(part, Normalize)]
+    if query and head.query_matrix is not None:
+        modules.append(_dense(head.query_matrix.T))
+    return [*modules, Normalize()] if head.search_normalise else modules
+
+
+def _transformer(tower: DualTower, length: int) -> list[Any]:
+    """Return Transformer and Pooling, read back from a folder of plain weights."""
+    from tempfile import TemporaryDirectory
+
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    encoder = tower.encoder
+    with TemporaryDirectory() as plain:
+        encoder.save(plain)
+        part = Transformer(plain, model_kwargs={"local_files_only": True, "use_safetensors": True})
+    part.max_seq_length = length
+    part.tokenizer.padding_side = part.tokenizer.truncation_side = "right"
+    return [part, Pooling(int(encoder.model.config.hidden_size), pooling_mode=encoder.pooling)]
+
+
+def _projection(layers: nn.Module) -> list[Any]:
+    """Return the head's projection as a list of no or one module."""
+    if isinstance(layers, nn.Identity):
+        return []
+    if isinstance(layers, nn.Sequential):
+        first = layers[0]
+        assert isinstance(first, nn.Linear)
+        return [_dense(first.weight, first.bias, nn.Tanh() if isinstance(layers[1], nn.Tanh) else None)]
+    weight: Tensor = layers.layer.weight  # type: ignore[assignment, union-attr]
+    return [_dense(weight, None, nn.ReLU(), use_residual=True)]
+
+
+def _dense(weight: Tensor, bias: Tensor | None = None, activation: nn.Module | None = None, **more: bool) -> Any:
+    """Return activation(W x + b) as a module."""
+    from sentence_transformers.base.modules import Dense
+
+    start = {"init_weight": weight.detach().cpu().clone().contiguous()}
+    if bias is not None:
+        start["init_bias"] = bias.detach().cpu().clone()
+    return Dense(weight.shape[1], weight.shape[0], bias is not None, activation, **start, **more)

@@ -1,0 +1,243 @@
+"""Read a checkpoint of the DEXML code (Gupta et al., ICLR 2024) as a model."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from megalabel.encoders import TransformerEncoder
+from megalabel.encoders._source import folder_of, stays_local
+from megalabel.encoders._tensors import write_tensors
+from megalabel.errors import DataError, MissingExtraError, SettingError
+from megalabel.model import Model, Seen
+from megalabel.recipes.load_recipe import load_recipe
+from megalabel.training.network import Network
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from megalabel.data.dataset import Dataset
+
+__all__ = ["import_dexml"]
+
+_SAFE = (2, 6)  # before it, weights_only could be made to run code (CVE-2025-32434)
+_POOLERS = {"cls": ("cls", 1), "mean": ("mean", 1), "lightxml": ("cls", 5)}  # name there: pooling and layers here
+_CLASSIFIER = ("all_w.", "local_w.")
+_STATE = ("model.pt", "model.safetensors", "pytorch_model.bin")
+
+
+def import_dexml(
+    checkpoint: str | PathLike[str],
+    data: Dataset,
+    *,
+    base: str | None = None,
+    pooling: Literal["cls", "mean", "lightxml"] | None = None,
+    max_length: int | None = None,
+    normalise: bool | None = None,
+) -> Model:
+    """Return a checkpoint of the DEXML code as a model that predicts, measures, saves and exports like any other.
+
+    Two shapes are read. ``model.pt``, which training writes, is a state dict: ``tf.*`` is the
+    transformer, ``bottleneck.*`` the linear layer behind it where ``bottleneck_dim`` is not 0;
+    ``config.yaml`` beside it holds the settings. The released models are folders of a plain
+    transformer (config.json and weights). Either way a text, query or label, is encoded as
+
+        normalise(bottleneck(pool(tf(tokens))))
+
+    A .pt or .bin file is a pickle, which can hold any program. It is read by
+    ``torch.load(weights_only=True)``, which knows tensors and plain containers and refuses all
+    else, and only by a torch in which that is safe (2.6 or newer).
+
+    Args:
+        checkpoint: model.pt, the folder that holds it, or the folder of a released model.
+        data: the set it was trained on: label texts, and label frequencies for propensities.
+        base: folder or name of the model that training began from; its config and tokenizer are
+            read, not its weights. By default ``tf`` of config.yaml, or the checkpoint's own folder.
+        pooling: ``tf_pooler`` of the run.
+        max_length: ``tf_max_len`` of the run, tokens.
+        normalise: ``norm_embs`` of the run.
+
+    What is not given is taken from config.yaml; without one, from the released configuration
+    for the data set of that name; else it is cls, 32 and True.
+    """
+    if find_spec("transformers") is None:
+        raise MissingExtraError("transformers", extra="hf", what="a transformer encoder")
+    found = _read(Path(checkpoint))
+    settings = _settings(found, data.name, pooling, max_length, normalise)
+    pooler, layers = _pooler(settings["tf_pooler"], found.path)
+    encoder = _encoder(found, base or settings.get("tf"), pooler, layers, settings["tf_max_len"])
+    length = encoder.max_length
+    dim = None if found.bottleneck is None else len(found.bottleneck["weight"])
+    changes = [
+        f"encoder.source={encoder.source}",
+        f"encoder.options={{pooling: {pooler}, layers: {layers}, max_length: {length}}}",
+        f"encoder.query_length={length}",
+        f"encoder.label_length={length}",
+        f"heads.dual.normalise={str(bool(settings['norm_embs'])).lower()}",
+        f"heads.dual.temperature.value={float(settings['tau'])}",
+        *([] if dim is None else [f"heads.dual.dim={dim}", "heads.dual.projection=linear"]),
+    ]
+    network = Network(load_recipe("dexml", changes), encoder, len(data.labels))
+    if found.bottleneck is not None:
+        _fill(network.head("dual").projection, found)
+    network.eval()
+    return Model(network, data.labels, {"dual": 1.0}, Seen.of(data))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a checkpoint holds."""
+
+    path: Path  # of the weights
+    transformer: dict[str, Tensor]
+    bottleneck: dict[str, Tensor] | None
+    config: dict[str, Any]  # of config.yaml
+    own: Path | None  # the folder, where it is that of a transformer
+
+
+def _read(checkpoint: Path) -> _Found:
+    """Read weights and settings of either shape."""
+    path = checkpoint
+    if checkpoint.is_dir():
+        places = [checkpoint / name for name in _STATE if (checkpoint / name).is_file()]
+        if not places:
+            raise DataError("there is no checkpoint in this folder", path=checkpoint, remedy=f"{_STATE[0]} is one")
+        path = places[0]
+    elif not checkpoint.is_file():
+        raise DataError("no such file", path=checkpoint)
+    state = {name.removeprefix("module."): value for name, value in _tensors(path).items()}
+    own = path.parent if path.name != _STATE[0] and (path.parent / "config.json").is_file() else None
+    config = _yaml(path.parent / "config.yaml")
+    if own is not None:
+        return _Found(path, state, None, config, own)
+    if any(name.startswith(_CLASSIFIER) for name in state):
+        raise DataError("this is a classifier, one vector a label; only dual encoders are read", path=path)
+    transformer = {name.removeprefix("tf."): value for name, value in state.items() if name.startswith("tf.")}
+    rest = {name: value for name, value in state.items() if not name.startswith("tf.")}
+    bottleneck = {name: rest.pop(f"bottleneck.{name}") for name in ("weight", "bias") if f"bottleneck.{name}" in rest}
+    if rest or not transformer or len(bottleneck) == 1:
+        odd = next(iter(rest), None)
+        what = f"{odd} is no weight of one" if odd is not None else "tf.* or bottleneck.* is missing"
+        raise DataError(f"this is no checkpoint of a DEXML dual encoder: {what}", path=path)
+    return _Found(path, transformer, bottleneck or None, config, None)
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """Read named tensors from safetensors, or from a pickle without running what it may hold."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if path.suffix != ".safetensors" and tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE:
+        raise SettingError("this torch cannot read .pt files safely", path=path, remedy="pip install 'torch>=2.6'")
+    try:
+        if path.suffix == ".safetensors":
+            state: Any = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise DataError("this file holds more than tensors and was not read", path=path) from error
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, SafetensorError) as error:
+        raise DataError(f"the weights cannot be read ({str(error).strip().splitlines()[0]})", path=path) from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise DataError("a state dict was expected, tensors by name", path=path)
+    return {str(name): value for name, value in state.items()}
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    """Return the settings of a run, none where the file is not there."""
+    import yaml
+
+    if not path.is_file():
+        return {}
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError("the settings cannot be read", path=path, remedy="mend or move the file") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _settings(
+    found: _Found, data: str, pooling: str | None, max_length: int | None, normalise: bool | None
+) -> dict[str, Any]:
+    """Return the settings by their names in the DEXML code."""
+    recipe = load_recipe("dexml")
+    released = next((part.changes for part in recipe.published if part.data == data), [])
+    settings = [change for change in released if change.startswith(("encoder.", "heads."))]
+    usual = load_recipe("dexml", settings)
+    head = usual.heads["dual"]
+    default: dict[str, Any] = {"tf_pooler": "cls", "tf_max_len": usual.encoder.query_length}
+    default |= {"norm_embs": head.normalise, "tau": head.temperature.value}
+    given = {"tf_pooler": pooling, "tf_max_len": max_length, "norm_embs": normalise}
+    return default | found.config | {name: value for name, value in given.items() if value is not None}
+
+
+def _pooler(name: Any, path: Path) -> tuple[Literal["mean", "cls"], int]:
+    if name not in _POOLERS:
+        raise SettingError(f"pooling is {name!r}", path=path, remedy=f"choose one of: {', '.join(_POOLERS)}")
+    pooling, layers = _POOLERS[name]
+    return ("cls" if pooling == "cls" else "mean"), layers
+
+
+def _encoder(
+    found: _Found, base: str | None, pooling: Literal["mean", "cls"], layers: int, max_length: int
+) -> TransformerEncoder:
+    """Build the encoder from config and tokenizer of the base and the weights of the checkpoint."""
+    own = found.own
+    has_tokenizer = own is not None and any((own / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+    words = str(own) if own is not None and has_tokenizer else base
+    if words is None:
+        raise SettingError(
+            "the checkpoint has no tokenizer", path=found.path, remedy="name the model it began from: base, --base"
+        )
+    with TemporaryDirectory() as place:
+        _copy_plain(words if own is None else str(own), words, place)
+        weights = {name: value.float().clone() for name, value in found.transformer.items()}
+        write_tensors(Path(place) / "model.safetensors", weights)
+        try:
+            encoder = TransformerEncoder(place, pooling=pooling, layers=layers, max_length=int(max_length))
+        except SettingError as error:
+            raise SettingError(error.what.replace(repr(place), repr(words)), path=found.path) from error
+    odd = sorted(name for name in weights.keys() - encoder.model.state_dict().keys() if "position_ids" not in name)
+    odd = [name for name in odd if not name.startswith(("pooler.", "vocab_", "cls."))]  # heads of other tasks
+    if odd:
+        raise DataError(
+            f"{odd[0]} has no place in {words}", path=found.path, remedy="give the base that training began from"
+        )
+    encoder.source = base or words
+    return encoder
+
+
+def _copy_plain(model: str, tokenizer: str, folder: str) -> None:
+    """Write config and tokenizer of two sources into a folder."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    for kind, source in ((AutoConfig, model), (AutoTokenizer, tokenizer)):
+        place = folder_of(source)
+        name = source if place is None else str(place)
+        try:
+            kind.from_pretrained(name, local_files_only=place is not None or stays_local(name)).save_pretrained(folder)
+        except Exception as error:  # whatever is wrong with the files of a model
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise SettingError(
+                f"config and tokenizer of {source!r} cannot be read ({first})", remedy="give base, a folder or a name"
+            ) from error
+
+
+def _fill(projection: nn.Module, found: _Found) -> None:
+    """Copy the bottleneck into the head's linear layer."""
+    assert isinstance(projection, nn.Sequential) and isinstance(projection[0], nn.Linear)
+    assert found.bottleneck is not None
+    layer = projection[0]
+    if layer.weight.shape != found.bottleneck["weight"].shape:
+        there, here = list(found.bottleneck["weight"].shape), list(layer.weight.shape)
+        raise DataError(f"bottleneck.weight is {there}, {here} was expected", path=found.path)
+    with torch.no_grad():
+        layer.weight.copy_(found.bottleneck["weight"])
+        layer.bias.copy_(found.bottleneck["bias"])

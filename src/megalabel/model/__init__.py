@@ -1,0 +1,8 @@
+"""A trained model: predict, encode, evaluate, change its labels, save and load."""
+
+from megalabel.model.explain import Explanation
+from megalabel.model.model import ROWS, Model
+from megalabel.model.prediction import Prediction
+from megalabel.model.seen import Seen
+
+__all__ = ["ROWS", "Explanation", "Model", "Prediction", "Seen"]

@@ -1,0 +1,148 @@
+"""Why a label fits a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch.nn.functional import normalize
+
+from megalabel.training.vectors import query_side
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from megalabel.model.model import Model
+    from megalabel.model.state import State
+    from megalabel.model.train_rows import TrainRows
+
+__all__ = ["Explanation", "HeadPart", "Near", "Related", "explain"]
+
+MOST = 2_000  # training texts of a label that are compared
+HEAD, TORSO = 100, 10  # training points: head has more, torso at least so many
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPart:
+    """What one head says of the label, and what that adds to the value labels are ranked by."""
+
+    head: str
+    score: float
+    adds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A training text that carries the label, and the cosine of its vector with that of the text."""
+
+    text: str
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """A label that training texts carry together with this one."""
+
+    uid: str
+    text: str
+    together: int  # training texts that carry both
+    share: float  # of the training texts of the label explained
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that speaks for a label.
+
+    A fused model ranks by log-odds: ``rest`` (frequency and bias) and what the heads add sum
+    up to ``total``, from which ``probability`` is calibrated. Other models rank by the sum itself and
+    have no probability.
+    """
+
+    text: str
+    id: int
+    uid: str
+    label: str
+    rank: int  # among the candidates of all heads, from 1
+    points: int  # training points
+    frequency: str  # head, torso, tail or unseen
+    added: bool  # after training, by its text alone
+    heads: list[HeadPart]
+    rest: float
+    total: float
+    probability: float | None
+    nearest: list[Near]
+    related: list[Related]
+    texts_kept: bool  # without training texts there are neither nearest nor related
+
+
+def explain(
+    model: Model,
+    state: State,
+    text: str,
+    label: int,
+    k: int,
+    ids: NDArray[np.int64],
+    scores: Mapping[str, NDArray[np.float32]],
+) -> Explanation:
+    """Return why a label fits a text, given the candidates [1, C], the label among them, and their scores by head."""
+    place = int(np.flatnonzero(ids[0] == label)[0])
+    parts, rest = _parts(model, state, ids, scores)
+    total = (sum(parts.values()) + rest)[0]
+    better = (total > total[place]) | ((total == total[place]) & (ids[0] < label))
+    train = model.train_rows
+    added = label >= (state.first if train is None else train.targets.shape[1])
+    points = 0 if added else int(state.seen.counts[label])
+    rows = np.empty(0, dtype=np.int64) if train is None else train.rows_of(label)
+    probability = None
+    if model.fusion is not None:
+        probability = float(model.fusion.probabilities(scores, ids, state.fitted.counts)[0, place])
+    return Explanation(
+        text, label, state.labels.uids[label], state.labels.texts[label],
+        rank=1 + int(np.sum(better & (ids[0] >= 0))), points=points, frequency=_frequency(points), added=added,
+        heads=[HeadPart(name, float(scores[name][0, place]), float(part[0, place])) for name, part in parts.items()],
+        rest=float(rest[0, place]), total=float(total[place]), probability=probability,
+        nearest=[] if train is None else _nearest(model, text, train, rows, k),
+        related=[] if train is None else _related(state, train, rows, label, k), texts_kept=train is not None,
+    )  # fmt: skip
+
+
+def _parts(
+    model: Model, state: State, ids: NDArray[np.int64], scores: Mapping[str, NDArray[np.float32]]
+) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64]]:
+    """Return what each head adds [1, C], and what is left."""
+    if model.fusion is not None:
+        return model.fusion.contributions(scores, ids, state.fitted.counts)
+    weights = model.chosen("all")
+    parts = {name: weights.get(name, 0.0) * found.astype(np.float64) for name, found in scores.items()}
+    return parts, np.zeros(ids.shape)
+
+
+def _frequency(points: int) -> str:
+    return "head" if points > HEAD else "torso" if points >= TORSO else "tail" if points else "unseen"
+
+
+def _nearest(model: Model, text: str, train: TrainRows, rows: NDArray[np.int64], k: int) -> list[Near]:
+    """Return the rows most like the text, by the query vectors of the first head; of very many, some are looked at."""
+    if not len(rows):
+        return []
+    some = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST)).astype(np.int64)]
+    texts = [train.texts[row] for row in some.tolist()]
+    tokens = model.network.encoder.tokenise([text, *texts])  # type: ignore[operator]
+    vectors = normalize(next(iter(query_side(model.network, tokens).values())), dim=1).cpu().numpy()
+    cosines = vectors[1:] @ vectors[0]
+    return [Near(texts[place], float(cosines[place])) for place in np.argsort(-cosines, kind="stable")[:k].tolist()]
+
+
+def _related(state: State, train: TrainRows, rows: NDArray[np.int64], label: int, k: int) -> list[Related]:
+    """Return the labels that most of the rows carry as well."""
+    if not len(rows):
+        return []
+    together = np.bincount(train.targets[rows].indices, minlength=train.targets.shape[1])
+    together[[label, *(one for one in state.removed.tolist() if one < len(together))]] = 0
+    best = [one for one in np.argsort(-together, kind="stable")[:k].tolist() if together[one]]
+    return [
+        Related(state.labels.uids[one], state.labels.texts[one], int(together[one]), float(together[one] / len(rows)))
+        for one in best
+    ]

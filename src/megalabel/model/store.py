@@ -1,0 +1,211 @@
+"""A model as a folder: recipe, encoder, weights, labels, and a card that vouches for every file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import orjson
+import torch
+
+from megalabel._version import __version__
+from megalabel.data.dataset import Labels
+from megalabel.errors import DataError
+from megalabel.files import json_rows, writing, writing_folder
+from megalabel.fusion import Fusion
+from megalabel.model.folded import fold_fitted, fold_tensors, head_tensors
+from megalabel.model.seen import Seen
+from megalabel.model.train_rows import TrainRows
+from megalabel.training.find_device import find_device
+from megalabel.training.fitted import Fitted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from megalabel.model.model import Model
+    from megalabel.training.network import Network
+
+__all__ = ["find_model", "load_parts", "read_labels", "save_model"]
+
+FORMAT = 2  # of a model folder
+READABLE = (1, 2)  # 1 has no removed labels
+LABELS = "labels.jsonl.gz"
+TRAIN = "train"
+
+
+class Parts(NamedTuple):
+    """The arguments of a model."""
+
+    network: Network
+    labels: Labels
+    weights: Mapping[str, float]
+    seen: Seen
+    fitted: Fitted
+    fusion: Fusion | None
+    removed: NDArray[np.int64]
+
+
+def save_model(model: Model, folder: str | PathLike[str], *, overwrite: bool, texts: bool) -> None:
+    """Write the folder that :func:`load_parts` reads, whole or not at all; ``texts`` keeps those of the training."""
+    from safetensors.torch import save as pack
+
+    from megalabel.recipes.load_recipe import dump_recipe
+
+    state, network = model.state, model.network
+    with writing_folder(folder, overwrite=overwrite) as place:
+        network.encoder.save(place / "encoder")  # type: ignore[operator]
+        with writing(place / "recipe.yaml") as out:
+            out.write(dump_recipe(network.recipe).encode())
+        with writing(place / "heads.safetensors") as out:
+            out.write(pack({name: value.contiguous() for name, value in fold_tensors(network, state).items()}))
+        fold_fitted(state).save(place / "fitted")
+        _write_labels(place / LABELS, state.labels, state.seen.counts, state.removed)
+        if texts and model.train_rows is not None:
+            model.train_rows.save(place / TRAIN)
+        card = {
+            "format": FORMAT,
+            "megalabel": __version__,
+            "labels": len(state.labels),
+            "points": state.seen.points,
+            "propensity": state.seen.propensity,
+            "weights": model.weights,
+            "fusion": None if model.fusion is None else model.fusion.to_dict(),
+            "sha256": {path.relative_to(place).as_posix(): _sha256(path) for path in _files(place)},
+        }
+        with writing(place / "model.json") as out:
+            out.write(json.dumps({**card, "seal": _seal(card)}, indent=2).encode() + b"\n")
+
+
+def find_model(folder: str | PathLike[str]) -> Path:
+    """Return the folder of a saved model, which may be that of its run."""
+    place = Path(folder)
+    place = place / "model" if (place / "model" / "model.json").is_file() else place
+    if not (place / "model.json").is_file():
+        raise DataError(
+            "there is no model here", path=folder, remedy="give the folder of a finished run or a saved model"
+        )
+    return place
+
+
+def load_parts(folder: str | PathLike[str], device: str = "auto") -> Parts:
+    """Read what :func:`save_model` wrote, every file checked first; the network is on the device."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from megalabel.encoders import load_encoder
+    from megalabel.recipes.load_recipe import load_recipe
+    from megalabel.training.network import Network
+
+    chosen = find_device(device)
+    place = find_model(folder)
+    card = _read_card(place / "model.json")
+    _check_files(place, card["sha256"])
+    labels, counts, removed = _read_labels(place / LABELS)
+    recipe = load_recipe(place / "recipe.yaml")
+    network = Network(recipe, load_encoder(place / "encoder"), len(labels))
+    seen = Seen(counts, card["points"], tuple(card["propensity"]), _train_rows(place, card["sha256"]))
+    fusion = None if card["fusion"] is None else Fusion.from_dict(card["fusion"])
+    fitted = Fitted.load(place / "fitted", recipe)
+    try:
+        tensors = load_file(place / "heads.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"the weights cannot be read ({error})", path=place / "heads.safetensors") from error
+    wanted = head_tensors(network)
+    if {name: value.shape for name, value in tensors.items()} != {name: value.shape for name, value in wanted.items()}:
+        raise DataError("the weights do not fit the recipe", path=place / "heads.safetensors")
+    with torch.no_grad():
+        for name, value in wanted.items():
+            value.copy_(tensors[name])
+    network.to(chosen).eval()
+    return Parts(network, labels, card["weights"], seen, fitted, fusion, removed)
+
+
+def read_labels(folder: str | PathLike[str]) -> list[dict[str, Any]]:
+    """Return id, uid, text and points of the labels of a saved model, without those removed; nothing else is read."""
+    place = find_model(folder)
+    card = _read_card(place / "model.json")
+    _check_files(place, {LABELS: card["sha256"][LABELS]})
+    labels, counts, removed = _read_labels(place / LABELS)
+    gone = set(removed.tolist())
+    rows = enumerate(zip(labels.uids, labels.texts, counts.tolist(), strict=True))
+    return [
+        {"id": label, "uid": uid, "text": text, "points": points}
+        for label, (uid, text, points) in rows
+        if label not in gone
+    ]
+
+
+def _train_rows(place: Path, hashes: Mapping[str, str]) -> Callable[[], TrainRows] | None:
+    """Return what reads the training texts when they are asked for; None where they were not kept."""
+    files = {name: found for name, found in hashes.items() if name.startswith(f"{TRAIN}/")}
+    if not files:
+        return None
+
+    def read() -> TrainRows:
+        _check_files(place, files)
+        return TrainRows.load(place / TRAIN)
+
+    return read
+
+
+def _write_labels(path: Path, labels: Labels, counts: NDArray[np.int64], removed: NDArray[np.int64]) -> None:
+    gone = set(removed.tolist())
+    with writing(path) as out:
+        for label, (uid, text, points) in enumerate(zip(labels.uids, labels.texts, counts.tolist(), strict=True)):
+            row = {"uid": uid, "text": text, "points": points} | ({"removed": True} if label in gone else {})
+            out.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _read_card(path: Path) -> dict[str, Any]:
+    try:
+        card = json.loads(path.read_bytes())
+        seal = card.pop("seal")
+        if card["format"] in READABLE and seal == _seal(card):
+            return dict(card)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"this model card cannot be read ({error})", path=path) from error
+    if card["format"] in READABLE:
+        raise DataError("this file is not as it was saved", path=path, remedy="copy the model again")
+    raise DataError(f"this model has format {card['format']}, not {FORMAT}", path=path, remedy="update megalabel")
+
+
+def _seal(card: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return all files under a folder, in order."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Raise a DataError for the first file that is not as it was saved."""
+    for name, expected in hashes.items():
+        try:
+            found = _sha256(folder / name)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise DataError(f"this file cannot be read, {reason}", path=folder / name) from error
+        if found != expected:
+            raise DataError("this file is not as it was saved", path=folder / name, remedy="copy the model again")
+
+
+def _read_labels(path: Path) -> tuple[Labels, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the labels, how many training points each has, and the ids of those removed."""
+    rows = [row for _, row in json_rows(path)]
+    try:
+        labels = Labels([str(row["text"]) for row in rows], [str(row["uid"]) for row in rows])
+        counts = np.array([row["points"] for row in rows], dtype=np.int64)
+    except KeyError as error:
+        raise DataError(f"a label without {error}", path=path) from error
+    return labels, counts, np.flatnonzero([bool(row.get("removed")) for row in rows])

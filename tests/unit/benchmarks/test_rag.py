@@ -1,0 +1,44 @@
+"""What the retrieval benchmark counts."""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+rag = import_module("rag")
+sys.path.remove(str(BENCHMARKS))
+
+
+def test_complete_is_where_the_last_document_stands():
+    targets = sparse.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 0], [1, 1, 0, 1], [0, 0, 0, 0]], dtype=np.float32))
+    ids = np.array([[0, 1, 2], [1, 0, 2], [0, 1, 2], [0, 1, 2]])
+    assert rag.complete(ids, targets).tolist() == [3, 1, 0, 0]
+
+
+def test_shares_count_what_fits_into_k():
+    found = rag.shares(np.array([3, 1, 0, 12, 6]), np.array([2, 1, 3, 7, 6]))
+    assert found["5"]["several"] == {"questions": 2, "complete": 50.0}
+    assert found["10"]["several"] == {"questions": 4, "complete": 50.0}
+    assert found["20"]["several"] == {"questions": 4, "complete": 75.0}
+    assert found["5"]["1"] == {"questions": 1, "complete": 100.0}
+    assert found["5"]["6 and more"] == {"questions": 0, "complete": 0.0}
+    assert found["10"]["6 and more"] == {"questions": 2, "complete": 50.0}
+
+
+@pytest.mark.slow
+def test_a_small_run(tmp_path, monkeypatch, capsys):
+    small = ["encoder.source=null", "encoder.options={dim: 8, words: 64, bigrams: 0, characters: 0}"]
+    small += ["training.epochs=1", "batching.batch_size=32"]
+    out = tmp_path / "rag.json"
+    command = ["rag.py", "--data", "synthetic:points=200,labels=30", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", [*command, *(part for change in small for part in ("--set", change))])
+    assert rag.main() == 0 and rag.main() == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["name"] for row in rows] == ["DS", "InfoNCE"]  # the second run found both there
+    assert capsys.readouterr().out.count("all documents found @5") == 4
