@@ -85,7 +85,7 @@ def as_on_the_cpu(function, kind, *args, **kwargs):
 @pytest.fixture
 def far(monkeypatch):
     """Let every run and every model that is loaded take the far device; return it."""
-    for name in ("trainer", "model"):
+    for name in ("trainer", "model.store"):
         monkeypatch.setattr(f"megalabel.{name}.find_device", lambda name: FAR if name == "auto" else torch.device(name))
     for name in ("autocast", "is_autocast_enabled", "get_autocast_dtype"):  # the CPU's stands in for the device's own
         monkeypatch.setattr(torch, name, partial(as_on_the_cpu, getattr(torch, name)))

@@ -91,10 +91,9 @@ def test_weights_start_from_idf():
 
 def test_no_more_than_its_own_length_counts():
     encoder = InceptionEncoder(None, **SMALL, max_length=2)
-    tokens = encoder.tokenise(["red shoe hat", "red shoe", "red"])
-    vectors = encoder.encode(tokens, max_length=9)
-    assert torch.equal(vectors[0], vectors[1])
-    assert torch.equal(encoder.encode(tokens, max_length=1)[0], vectors[2])
+    long, short, one = (encoder.tokenise([text]) for text in ("red shoe hat", "red shoe", "red"))
+    assert torch.equal(encoder.encode(long, max_length=9), encoder.encode(short, max_length=9))
+    assert torch.equal(encoder.encode(long, max_length=1), encoder.encode(one, max_length=9))
 
 
 def test_no_tokens_are_no_news(encoder):

@@ -57,7 +57,8 @@ def test_same_vectors(make_model, texts, tmp_path, changes, options, routes):
     same(other.encode(texts), queries)
     same(other.encode_query(texts), queries)
     same(other.encode_document(model.labels.texts), labels)
-    same(other.similarity(queries, labels), queries @ labels.T)
+    scores = queries @ labels.T  # up to 80 without normalising, where one step of float32 is 8e-6
+    np.testing.assert_allclose(other.similarity(queries, labels), scores, atol=1e-5, rtol=1e-6)
     assert json.loads((tmp_path / "out" / "export.json").read_text())["routes"] == routes == (not tower.tied)
 
 
