@@ -1,7 +1,7 @@
 """Gandalf: what label texts as training rows are worth (a study that can be resumed).
 
 Run: python benchmarks/gandalf.py --data DIR [DIR ...] [--only ROW ...]
-Writes results/gandalf.json. The rows follow the tables of the thesis behind Kharbanda et al. (2024, arXiv 2405.02114):
+Writes results/gandalf.json. The rows follow the tables of the thesis behind Kharbanda et al. (2024, arXiv 2405.04545):
 which data is used, other augmentations, graph and threshold, fewer labels, and D against Z u D for other systems.
 InceptionXML's free vectors start at the mean of their points here, never at the label's text, so that D has seen no
 label text at all; with few epochs, since a row must cost minutes.

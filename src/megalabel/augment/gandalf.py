@@ -49,7 +49,7 @@ def gandalf(
     The row of label text z_j has the targets c_{.j}, in (0, 1], itself at 1; c is divided
     by the count of the query side j and is not symmetric. A label without a train point
     has itself only. Kharbanda et al. 2024, "Learning label-label correlations in extreme
-    multi-label classification via label features" (Gandalf, arXiv 2405.02114). Model,
+    multi-label classification via label features" (Gandalf, arXiv 2405.04545). Model,
     prediction and the memory of a step are as before; an epoch has L more rows.
 
     The graph is built from train alone, without its filter pairs; val, test and the

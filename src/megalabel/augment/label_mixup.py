@@ -22,7 +22,7 @@ def label_mixup(data: Dataset, *, share: float = 1.0, alpha: float = 1.0, seed: 
 
     .. math:: x = \lambda x_a \oplus (1 - \lambda) z_l, \qquad y = \lambda y_a + (1 - \lambda) e_l
 
-    The comparison of the Gandalf paper (Kharbanda et al. 2024, arXiv 2405.02114), which
+    The comparison of the Gandalf paper (Kharbanda et al. 2024, arXiv 2405.04545), which
     does not say which label meets which row: here any label, all equally likely, so that a
     rare label is seen as often as a frequent one. How texts are mixed, and that it is a
     reading on words of what was meant for vectors: see :func:`mixup`.

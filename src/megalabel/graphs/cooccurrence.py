@@ -28,7 +28,7 @@ def cooccurrence(
 
     With G = Y^T Y over Y as zeros and ones, c_ij = G_ij / G_jj estimates P(Y_i = 1 | Y_j = 1),
     and text j as a query gets target c_ij for label i where c_ij > delta, a strict inequality
-    (Gandalf: Kharbanda et al. 2024, arXiv 2405.02114, label-feature annotation). The divisor is
+    (Gandalf: Kharbanda et al. 2024, arXiv 2405.04545, label-feature annotation). The divisor is
     the count of j, the label whose text asks, so c is not symmetric. The diagonal is always 1,
     also for a label without a point, which has no other target.
 
