@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: help setup demo test test-all lint format types check bench docs constraints clean
+.PHONY: help setup demo browser test test-all lint format types check bench docs constraints clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -32,10 +32,13 @@ setup: $(VENV)/.dev  ## create .venv with everything for development
 demo: $(VENV)/.demo  ## see it work: build a data set, predict, measure
 	@$(BIN)/megalabel demo
 
-test: $(VENV)/.dev  ## run the tests (a few minutes at most)
+browser:  ## Chromium for the tests of the page: at once if there is one, from Debian if root or in CI
+	@sh tests/browser/chromium.sh
+
+test: $(VENV)/.dev browser  ## run the tests (a few minutes at most)
 	@$(BIN)/python -m pytest -n logical --dist loadfile
 
-test-all: $(VENV)/.dev  ## run the slow tests too
+test-all: $(VENV)/.dev browser  ## run the slow tests too
 	@$(BIN)/python -m pytest -n logical --dist loadfile -m ''
 
 lint: $(VENV)/.dev  ## style and spelling

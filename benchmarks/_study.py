@@ -110,7 +110,7 @@ def _worker(request: dict[str, Any], out: Path) -> None:
         )
         seconds, used = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
         log = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
-    heads = ["all", *(model.weights if len(model.weights) > 1 else ())]
+    heads = ["all", *(model.heads if len(model.heads) > 1 else ())]
     reports = {head: model.evaluate(data, heads=head) for head in heads}
     steps = [line for line in log if "loss" in line]
     found = {

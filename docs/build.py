@@ -18,7 +18,11 @@ from typing import Any
 
 from _ablations import TABLES, ablation_text, load_ablations
 from _gandalf import draw, study_text
-from _quality import load_quality, quality_short_text, quality_text
+from _plan import measured_text, published_text, worked_text
+from _quality import NOTHING, load_quality, quality_short_text, quality_text
+from _search import search_text
+from _serve import serve_text
+from _use import rag_text, zero_shot_text
 
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -196,6 +200,30 @@ def training() -> str:
     )
 
 
+def zero_shot() -> str:
+    """Return the recall of labels added after training."""
+    found = result("zero_shot")
+    return zero_shot_text(found, table, where(found))
+
+
+def rag() -> str:
+    """Return how often all documents of a question are found."""
+    found = result("rag")
+    return rag_text(found, table, where(found))
+
+
+def serve() -> str:
+    """Return the server under load."""
+    found = result("server")
+    return serve_text(found, table, where(found))
+
+
+def plan_measured() -> str:
+    """Return planned beside measured memory of short trainings."""
+    found = result("plan")
+    return measured_text(found, table, where(found))
+
+
 def metrics() -> str:
     """Return the comparison of metrics with napkinXC."""
     found = result("metrics")
@@ -234,6 +262,12 @@ def tokens() -> str:
     )
 
 
+def search() -> str:
+    """Return the speed of search, ours beside that of others."""
+    found = result("search")
+    return search_text(found, table, where(found))
+
+
 def losses() -> str:
     """Return time and memory of streamed against plain losses."""
     found = result("losses")
@@ -260,13 +294,28 @@ PARTS: dict[str, Callable[[], str]] = {
     "memorisation": memorisation,
     "quality": quality,
     "quality_short": quality_short,
+    "plan_measured": plan_measured,
+    "plan_published": partial(published_text, table),
+    "plan_worked": partial(worked_text, table),
     "published": published,
+    "rag": rag,
     "recipes": recipes,
+    "search": search,
+    "serve": serve,
     "tokens": tokens,
     "training": training,
     "unidec": unidec,
+    "zero_shot": zero_shot,
     **{f"ablation_{name}": partial(ablation, name) for name in TABLES},
 }
+
+
+def filled(name: str) -> str:
+    """Return a part; where its benchmark has not been run, that is said."""
+    try:
+        return PARTS[name]()
+    except FileNotFoundError:
+        return NOTHING
 
 
 def main() -> int:
@@ -279,7 +328,7 @@ def main() -> int:
     stale = []
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         old = path.read_text(encoding="utf-8")
-        new = PART.sub(lambda part: f"{part[1]}{PARTS[part['name']]()}{part[3]}", old)
+        new = PART.sub(lambda part: f"{part[1]}{filled(part['name'])}{part[3]}", old)
         if new != old:
             stale.append(path.relative_to(ROOT))
             if not check:

@@ -1,6 +1,7 @@
 """Shared by all tests: no network, no model hub, a cache of their own, repeatable hypothesis, the CPU."""
 
 import os
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,13 @@ os.environ["MEGALABEL_PROGRESS"] = "0"
 
 settings.register_profile("megalabel", derandomize=True, deadline=None)
 settings.load_profile("megalabel")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say what was left out, and why."""
+    reasons = Counter(report.longrepr[2] for report in terminalreporter.stats.get("skipped", []))
+    for reason, tests in reasons.items():
+        terminalreporter.write_line(f"left out: {tests} tests ({reason.removeprefix('Skipped: ')})")
 
 
 @pytest.fixture(autouse=True, scope="session")

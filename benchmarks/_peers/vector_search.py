@@ -3,14 +3,21 @@
 Run by benchmarks/search.py as REQUEST (JSON: folder, kind, settings, threads, k, efforts) and OUT. The folder holds
 vectors.npy [L, d], queries.npy [Q, d] and floor.npy [Q], the k-th best score of each query. A label counts as found
 when its score is no worse than that, but for rounding. Libraries are imported before the clock starts.
+
+Times are those the processor spent on this process: other work on the machine does not count. Seconds on the wall stand
+beside them. Memory is what the process holds more than before the vectors were read, once they are given up again.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import platform
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,45 +26,119 @@ import numpy as np
 
 SINGLE = 300  # queries asked one by one
 ROUNDING = 1e-5
-PACKAGES = {"usearch": "usearch", "voyager": "voyager"}  # all else is ours, or faiss by itself
+PACKAGES = {"usearch": "usearch", "voyager": "voyager", "hnswlib": "hnswlib"}  # all else is ours, or faiss by itself
 
 
 def main() -> None:
     """Build, search with rising effort, then ask single queries."""
     request, out = json.loads(sys.argv[1]), Path(sys.argv[2])
+    found = compare_exact(request) if request["kind"] == "flat" else measure(request)
+    out.write_text(json.dumps(found), encoding="utf-8")
+
+
+def measure(request: dict[str, Any]) -> dict[str, Any]:
+    """Measure one index."""
     folder, k = Path(request["folder"]), request["k"]
-    vectors, queries = np.load(folder / "vectors.npy"), np.load(folder / "queries.npy")
+    queries = np.load(folder / "queries.npy")
     build, search = KINDS[request["kind"]](request["threads"])
-    before, start = resident_mb(), time.perf_counter()
-    index = build(vectors, **request["settings"])
-    seconds, memory = time.perf_counter() - start, resident_mb() - before
+    before, held = resident_mb(), [np.load(folder / "vectors.npy")]
+    seconds, index = timed(lambda: build(held[0], **request["settings"]))
+    held.clear()
+    memory = given_back() - before
+    vectors = np.load(folder / "vectors.npy", mmap_mode="r")
+    mapped = None
+    if hasattr(index, "save") and hasattr(index, "removed"):  # one of ours: what it holds once it is read from disk
+        index.save(folder / request["kind"])
+        del index
+        index, mapped = loaded(folder / request["kind"], queries, k)
     floor = np.load(folder / "floor.npy") if request["efforts"] else None
     points = []
     for effort in request["efforts"] or [0]:
-        times = []
+        times, ids = [], np.empty((0, k), dtype=np.int64)
         for _ in range(request["repeat"]):
-            start = time.perf_counter()
-            ids = search(index, queries, k, effort)
-            times.append(time.perf_counter() - start)
+            spent, ids = timed(lambda effort=effort: search(index, queries, k, effort))
+            times.append(spent)
         share = 1.0 if floor is None else recall(vectors, queries, ids, floor)
-        points.append({"effort": effort, "recall": share, "queries_per_second": len(queries) / min(times)})
+        cpu, wall = (min(one[at] for one in times) for at in (0, 1))
+        speed = {"queries_per_second": len(queries) / cpu, "queries_per_wall_second": len(queries) / wall}
+        points.append({"effort": effort, "recall": share, **speed})
         if share >= request["enough"]:
             break
     good = next((point for point in points if point["recall"] >= 0.95), points[-1])
-    waits = []
-    for row in range(min(SINGLE, len(queries)) if request["single"] else 0):
-        start = time.perf_counter()
-        search(index, queries[row : row + 1], k, good["effort"])
-        waits.append(1000 * (time.perf_counter() - start))
     name = PACKAGES.get(request["kind"], "faiss-cpu")
-    found = {
-        "build_seconds": seconds,
+    return {
+        "build_seconds": seconds[0],
+        "build_wall_seconds": seconds[1],
         "memory_mb": memory,
+        "mapped_mb": mapped,
         "points": points,
-        "single": {"effort": good["effort"], "p50_ms": quantile(waits, 50), "p99_ms": quantile(waits, 99)},
+        "single": {"effort": good["effort"], **waits(lambda row: search(index, row, k, good["effort"]), queries)},
         "versions": {"python": platform.python_version(), name: version(name)},
     }
-    out.write_text(json.dumps(found), encoding="utf-8")
+
+
+def loaded(folder: Path, queries: np.ndarray, k: int) -> tuple[Any, float]:
+    """Return an index read from disk, and the MB it holds beside what is mapped, after a search."""
+    import torch
+
+    from megalabel.index import load_index
+
+    given_back()
+    before = resident_mb("RssAnon:")
+    index = load_index(folder)
+    index.search(torch.from_numpy(queries), k)
+    return index, given_back("RssAnon:") - before
+
+
+def compare_exact(request: dict[str, Any]) -> dict[str, Any]:
+    """Time exact search beside that of faiss, round by round, in one process."""
+    import faiss
+
+    folder, k = Path(request["folder"]), request["k"]
+    vectors, queries = np.load(folder / "vectors.npy"), np.load(folder / "queries.npy")
+    build, ask = ours("exact", request["threads"])
+    index, theirs = build(vectors), flat(request["threads"])(vectors)
+    shipped = faiss.cvar.distance_compute_blas_threshold
+
+    def with_threshold(limit: int) -> np.ndarray:
+        faiss.cvar.distance_compute_blas_threshold = limit
+        return theirs.search(queries, k)[1]
+
+    ways: dict[str, Callable[[], np.ndarray]] = {
+        "exact": lambda: ask(index, queries, k, 0),
+        "flat": lambda: with_threshold(shipped),
+        "flat_blas": lambda: with_threshold(0),
+    }
+    ids = {name: way() for name, way in ways.items() if name != "flat"}  # also loads what is compiled
+    rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(request["repeat"]):
+        for name, way in ways.items():
+            spent, ids[name] = timed(way)
+            rounds[name].append(spent)
+    agree = {name: float(np.mean(np.sort(found) == np.sort(ids["exact"]))) for name, found in ids.items()}
+    single = {
+        "exact": waits(lambda row: ask(index, row, k, 0), queries),
+        "flat": waits(lambda row: theirs.search(row, k), queries),
+    }
+    return {"rounds": rounds, "agree": agree, "single": single, "blas_threshold": shipped}
+
+
+def timed(work: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
+    """Return the seconds of the processor and on the wall, and what came out."""
+    start = time.process_time(), time.perf_counter()
+    found = work()
+    return (time.process_time() - start[0], time.perf_counter() - start[1]), found
+
+
+def waits(ask: Callable[[np.ndarray], Any], queries: np.ndarray) -> dict[str, float]:
+    """Return percentiles of the time of single queries in milliseconds."""
+    ask(queries[:1])
+    times = [timed(lambda row=row: ask(queries[row : row + 1]))[0] for row in range(min(SINGLE, len(queries)))]
+    return {
+        f"{clock}p{share}_ms": 1000 * float(np.percentile([one[at] for one in times], share))
+        for at, clock in enumerate(("", "wall_"))
+        for share in (50, 99)
+    }
 
 
 def recall(vectors: np.ndarray, queries: np.ndarray, ids: np.ndarray, floor: np.ndarray) -> float:
@@ -66,15 +147,18 @@ def recall(vectors: np.ndarray, queries: np.ndarray, ids: np.ndarray, floor: np.
     return float(((ids >= 0) & (scores >= floor[:, None] - ROUNDING)).mean())
 
 
-def quantile(values: list[float], share: float) -> float | None:
-    """Return a percentile, or None of nothing."""
-    return float(np.percentile(values, share)) if values else None
-
-
-def resident_mb() -> float:
+def resident_mb(field: str = "VmRSS:") -> float:
     """Return the memory this process holds now, in MB (10^6 bytes)."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024 / 1e6
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024 / 1e6
+
+
+def given_back(field: str = "VmRSS:") -> float:
+    """Give free memory back to the system, and return what is held still."""
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return resident_mb(field)
 
 
 def ours(kind: str, threads: int) -> tuple[Any, Any]:
@@ -82,7 +166,7 @@ def ours(kind: str, threads: int) -> tuple[Any, Any]:
     import faiss  # noqa: F401
     import torch
 
-    from megalabel.index import ExactIndex, HnswIndex, IvfIndex
+    from megalabel.index import ExactIndex, HnswIndex, IvfIndex, _kernels  # noqa: F401
 
     torch.set_num_threads(threads)
 
@@ -102,7 +186,7 @@ def ours(kind: str, threads: int) -> tuple[Any, Any]:
     return build, search
 
 
-def flat(threads: int) -> tuple[Any, Any]:
+def flat(threads: int) -> Callable[[np.ndarray], Any]:
     """Exact search of faiss."""
     import faiss
 
@@ -113,7 +197,7 @@ def flat(threads: int) -> tuple[Any, Any]:
         index.add(vectors)
         return index
 
-    return build, lambda index, queries, k, effort: index.search(queries, k)[1]
+    return build
 
 
 def usearch(threads: int) -> tuple[Any, Any]:
@@ -150,14 +234,32 @@ def voyager(threads: int) -> tuple[Any, Any]:
     return build, search
 
 
+def hnswlib(threads: int) -> tuple[Any, Any]:
+    """A graph of hnswlib, compiled on this machine."""
+    from hnswlib import Index
+
+    def build(vectors: np.ndarray, M: int, ef_construction: int) -> Any:
+        index = Index(space="ip", dim=vectors.shape[1])
+        index.init_index(max_elements=len(vectors), M=M, ef_construction=ef_construction)
+        index.add_items(vectors, num_threads=threads)
+        return index
+
+    def search(index: Any, queries: np.ndarray, k: int, effort: int) -> np.ndarray:
+        index.set_ef(max(k, effort))
+        ids, _ = index.knn_query(queries, k=k, num_threads=threads)
+        return np.asarray(ids).astype(np.int64)
+
+    return build, search
+
+
 KINDS = {
     "exact": lambda threads: ours("exact", threads),
     "hnsw": lambda threads: ours("hnsw", threads),
     "ivf": lambda threads: ours("ivf", threads),
     "ivf-pq": lambda threads: ours("ivf", threads),
-    "flat": flat,
     "usearch": usearch,
     "voyager": voyager,
+    "hnswlib": hnswlib,
 }
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
@@ -18,13 +19,15 @@ from megalabel.augment import agreement
 from megalabel.data.hold_out import hold_out
 from megalabel.data.tokens import store_tokens
 from megalabel.encoders import load_encoder
-from megalabel.errors import DataError, WriteError
+from megalabel.errors import DataError, SettingError, WriteError
 from megalabel.files import make_folder, writing
 from megalabel.fusion import Fusion
 from megalabel.model import Model, Seen
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe
 from megalabel.recipes.schema import Recipe
+from megalabel.training._rows import cut_tokens
 from megalabel.training.augment_train import augment_train
+from megalabel.training.check_ranks import check_ranks
 from megalabel.training.checkpoint import list_checkpoints
 from megalabel.training.cluster_labels import cluster_labels
 from megalabel.training.display import display
@@ -32,13 +35,18 @@ from megalabel.training.find_device import find_device
 from megalabel.training.fit_heads import fit_heads
 from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
+from megalabel.training.ranks import ALONE, Ranks
 from megalabel.training.run import Phase, Texts
 from megalabel.training.run_log import RunLog
 
 if TYPE_CHECKING:
-    from megalabel.data.dataset import Dataset
+    from torch import Tensor
 
-__all__ = ["train"]
+    from megalabel.data.dataset import Dataset
+    from megalabel.encoders._base import BaseEncoder
+    from megalabel.training.fitted import Fitted
+
+__all__ = ["train", "train_rank"]
 
 UNLIKE = 0.2  # share of right targets of label texts: Gandalf lost at 0.005 and 0.03, gained at 0.39 (docs/gandalf.md)
 
@@ -52,6 +60,7 @@ def train(
     seed: int | None = None,
     resume: bool = False,
     device: str | None = None,
+    ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model:
     """Train by a recipe and return the model; ``out`` keeps the whole run.
@@ -71,31 +80,62 @@ def train(
         resume: go on where a run in ``out`` stopped, on any device; on a CPU the result is the same,
             bit for bit.
         device: in place of the recipe's ``training.device``: auto, cpu, cuda, cuda:1 or mps.
+        ranks: the processes that train together, from :func:`megalabel.training.distributed.join`; each calls
+            this with the same arguments, and ``out`` is a folder that all of them share.
         say: is told what happens, line by line.
     """
     if isinstance(recipe, str):
         recipe = load_recipe(recipe, [*changes, *([] if seed is None else [f"seed={seed}"])])
     recipe = recipe if device is None else _on(recipe, device)
-    place = find_device(recipe.training.device)  # before anything else is done
     with ExitStack() as stack:
         if out is None:
+            if not ranks.alone:
+                raise SettingError("several ranks need a folder for the run that all of them share", remedy="give out")
             out = stack.enter_context(TemporaryDirectory())
-        _check_labels(recipe, data, say)
-        folder = _prepare(Path(out), recipe, resume)
-        held = data if data.val is not None else hold_out(data, share=recipe.training.validation, seed=recipe.seed)
-        say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
-        if place.type != "cpu":
-            say(f"training on {place}")
-        model = _run(recipe, held, folder, resume, say)
-        model.save(folder / "model", overwrite=True)
-        return model
+        model = train_rank(recipe, data, out, resume=resume, ranks=ranks, say=say)
+        return Model.load(out) if model is None else model
 
 
-def _run(recipe: Recipe, data: Dataset, folder: Path, resume: bool, say: Callable[[str], None]) -> Model:
-    identity = {"recipe": _digest(dump_recipe(_on(recipe, "auto"))), "data": fingerprint(data)}
-    with RunLog(folder / "metrics.jsonl", resume=resume) as log:
+def train_rank(
+    recipe: Recipe,
+    data: Dataset,
+    out: str | PathLike[str],
+    *,
+    resume: bool = False,
+    ranks: Ranks = ALONE,
+    say: Callable[[str], None] = lambda line: None,
+) -> Model | None:
+    """Do the same as :func:`train`, but of several ranks return the model on the first only, None on the others."""
+    place = find_device(ranks.device(recipe.training.device))  # before anything else is done
+    say = say if ranks.first else lambda line: None
+    _check_labels(recipe, data, say)
+    folder = Path(out)
+    ranks.by_first(lambda: _prepare(folder, recipe, resume))
+    held = data if data.val is not None else hold_out(data, share=recipe.training.validation, seed=recipe.seed)
+    identity = {"recipe": _digest(dump_recipe(_on(recipe, "auto"))), "data": fingerprint(held)}
+    check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
+    say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
+    if place.type != "cpu":
+        say(f"training on {place}")
+    if not ranks.alone:
+        say(f"{ranks.world} ranks, each with about {len(ranks.share(len(data.labels))):,} labels")
+    model = _run(recipe, held, folder, identity, resume, ranks, say)
+    ranks.by_first(lambda: None if model is None else model.save(folder / "model", overwrite=True))
+    return model
+
+
+def _run(
+    recipe: Recipe,
+    data: Dataset,
+    folder: Path,
+    identity: dict[str, str],
+    resume: bool,
+    ranks: Ranks,
+    say: Callable[[str], None],
+) -> Model | None:
+    with RunLog(folder / "metrics.jsonl" if ranks.first else None, resume=resume) as log:
         part = _augmented(recipe, data, say)
-        run = _Run(folder, identity, resume, log)
+        run = _Run(folder, identity, resume, log, ranks)
         start, lengths = _stages(recipe, part, run, "select", {}, say)
         phase, best = _phase(recipe, part, run, "select", recipe.training.epochs, start)
         weights = phase.weights()
@@ -104,19 +144,38 @@ def _run(recipe: Recipe, data: Dataset, folder: Path, resume: bool, say: Callabl
             say(f"best on validation after {best['epoch']} of {recipe.training.epochs} epochs: {found}")
         if len(weights) > 1 and recipe.predict.weights != "fusion":
             say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
-        fitted = fit_heads(recipe, phase.network, data, say)
-        fusion = None
-        if recipe.predict.weights == "fusion":
-            fusion = _fuse(Model(phase.network, data.labels, weights, Seen.of(data), fitted), data, say)
+        network, fitted, fusion = ranks.by_first(lambda: _fit(recipe, phase, best, data, weights, say)) or _NOT_HERE
         if recipe.training.refit:
             epochs = best["epoch"] if best["epoch"] > 0 else recipe.training.epochs
             say(f"training again on train + validation for {epochs} epochs")
             whole = _augmented(recipe, data.refit(), say)
             start, _ = _stages(recipe, whole, run, "refit", lengths, say)
-            phase, _ = _phase(recipe, whole, run, "refit", epochs, start)
-            fitted = fit_heads(recipe, phase.network, data.refit(), say)
-    phase.network.eval()
-    return Model(phase.network, data.labels, weights, Seen.of(data), fitted, fusion)
+            again, ended = _phase(recipe, whole, run, "refit", epochs, start)
+            refitted = ranks.by_first(lambda: _fit(recipe, again, ended, data.refit(), None, say))
+            network, fitted, _ = refitted or _NOT_HERE
+    if network is None:
+        return None
+    network.eval()
+    return Model(network, data.labels, weights, Seen.of(data), fitted, fusion)
+
+
+_NOT_HERE = (None, None, None)
+
+
+def _fit(
+    recipe: Recipe,
+    phase: Phase,
+    best: dict[str, Any],
+    data: Dataset,
+    weights: Mapping[str, float] | None,
+    say: Callable[[str], None],
+) -> tuple[Network, Fitted, Fusion | None]:
+    """Return the trained network whole, the heads fitted on it, and with weights their fusion, if it is wanted."""
+    network = phase.whole(best)
+    fitted = fit_heads(recipe, network, data, say)
+    if weights is None or recipe.predict.weights != "fusion":
+        return network, fitted, None
+    return network, fitted, _fuse(Model(network, data.labels, weights, Seen.of(data), fitted), data, say)
 
 
 def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> Fusion:
@@ -154,6 +213,7 @@ class _Run:
     identity: dict[str, str]
     resume: bool
     log: RunLog
+    ranks: Ranks
 
 
 def _stages(
@@ -163,26 +223,43 @@ def _stages(
     start, found = None, {}
     for stage in recipe.stages:
         own, name = recipe.stage(stage), f"{part}-{stage.name}"
-        encoder = make_encoder(own, data) if start is None else load_encoder(start)
-        encoder.to(find_device(own.training.device))
-        vectors = encoder.encode(store_tokens(data.train.texts, encoder), max_length=own.encoder.query_length)
+        encoder = _encoder(own, data, start, run.ranks).to(find_device(run.ranks.device(own.training.device)))
+        vectors = _encode(own, encoder, data, run.ranks)
         clustered = cluster_labels(data, vectors.numpy(), stage.clusters, seed=own.seed)
         say(f"stage {stage.name}: {len(clustered.labels):,} clusters in place of {len(data.labels):,} labels")
         phase, best = _phase(own, clustered, run, name, lengths.get(stage.name, own.training.epochs), start)
         found[stage.name] = best["epoch"] if best["epoch"] > 0 else own.training.epochs
         start = run.folder / "stages" / name
-        make_folder(start.parent)
-        phase.network.encoder.save(start)  # type: ignore[operator]
+        run.ranks.by_first(partial(_save_encoder, phase.network, start))
     return start, found
+
+
+def _encoder(recipe: Recipe, data: Dataset, start: Path | None, ranks: Ranks) -> BaseEncoder:
+    """Return the encoder a stage has left, or one at its start; texts are tokenised by one rank for all."""
+    return ranks.in_turn(lambda: make_encoder(recipe, data) if start is None else load_encoder(start))
+
+
+def _encode(recipe: Recipe, encoder: BaseEncoder, data: Dataset, ranks: Ranks) -> Tensor:
+    """Return the vectors [N, d] of the train texts, of which every rank encodes its share."""
+    tokens = ranks.in_turn(lambda: store_tokens(data.train.texts, encoder))
+    own = ranks.share(len(tokens))
+    part = encoder.encode(cut_tokens(tokens, own.start, own.stop), max_length=recipe.encoder.query_length)
+    return ranks.gather(part, ranks.sizes(len(tokens)))
+
+
+def _save_encoder(network: Network, folder: Path) -> None:
+    make_folder(folder.parent)
+    network.encoder.save(folder)  # type: ignore[operator]
 
 
 def _phase(
     recipe: Recipe, data: Dataset, run: _Run, name: str, epochs: int, start: Path | None
 ) -> tuple[Phase, dict[str, Any]]:
     torch.manual_seed(recipe.seed)
-    encoder = make_encoder(recipe, data) if start is None else load_encoder(start)
-    network = Network(recipe, encoder, len(data.labels)).to(find_device(recipe.training.device))
-    texts = Texts.of(data, encoder)
+    encoder = _encoder(recipe, data, start, run.ranks)
+    network = Network(recipe, encoder, len(data.labels), run.ranks)
+    network.to(find_device(run.ranks.device(recipe.training.device)))
+    texts = run.ranks.in_turn(lambda: Texts.of(data, encoder))
     checkpoints = run.folder / "checkpoints" / name
     steps = -(-len(data.train) // recipe.batching.batch_size) * epochs
     with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:

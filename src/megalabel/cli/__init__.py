@@ -14,10 +14,13 @@ from megalabel.cli.explain import explain
 from megalabel.cli.export import export
 from megalabel.cli.graph import graph
 from megalabel.cli.import_model import app as import_app
+from megalabel.cli.index import index
 from megalabel.cli.labels import app as labels_app
+from megalabel.cli.plan import plan
 from megalabel.cli.predict import predict
 from megalabel.cli.recipes import recipes, show
 from megalabel.cli.reproduce import reproduce
+from megalabel.cli.serve import serve
 from megalabel.cli.train import train
 
 __all__ = ["app"]
@@ -52,6 +55,7 @@ app.command()(demo)
 app.add_typer(data_app, name="data")
 app.command()(recipes)
 app.command()(show)
+app.command()(plan)
 app.command()(train)
 app.command()(evaluate)
 app.command()(compare)
@@ -59,6 +63,8 @@ app.command()(reproduce)
 app.command()(predict)
 app.command()(explain)
 app.add_typer(labels_app, name="labels")
+app.command()(index)
+app.command()(serve)
 app.command()(graph)
 app.command()(export)
 app.add_typer(import_app, name="import")

@@ -40,6 +40,9 @@ def evaluate(
     heads: HeadsOption = "all",
     tail: TailOption = None,
     device: DeviceOption = "auto",
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Search exactly, though an index is saved with the model.")
+    ] = False,
     data_format: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,7 +60,7 @@ def evaluate(
     if (run is None) == (predictions is None):
         raise SettingError("give either a RUN folder or --predictions FILE", remedy="see megalabel evaluate --help")
     start = time.perf_counter()
-    model = None if run is None else _load(run, tail, device)
+    model = None if run is None else _load(run, tail, device, exact)
     dataset = load(data, format=data_format, say=say)
     if model is not None:
         report, origin = _of_model(model, dataset, split, heads)
@@ -71,10 +74,10 @@ def evaluate(
         typer.echo(report.table())
 
 
-def _load(run: Path, tail: float | None, device: str) -> Model:
+def _load(run: Path, tail: float | None, device: str, exact: bool) -> Model:
     from megalabel.model import Model
 
-    return Model.load(run, tail=tail, device=device)
+    return Model.load(run, tail=tail, device=device, exact=exact)
 
 
 def _of_model(model: Model, data: Dataset, split: str, heads: str) -> tuple[Report, dict[str, Any]]:

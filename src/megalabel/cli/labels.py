@@ -45,7 +45,7 @@ def add(
         raise SettingError("there is no label to add", remedy="give --text or --input")
     model, place = _load(run)
     found = model.add_labels(texts, uids)
-    model.save(place, overwrite=True)
+    _save(model, place)
     if as_json:
         print_json({"added": [{"uid": one, "text": words} for one, words in zip(found, texts, strict=True)]})
         return
@@ -85,7 +85,7 @@ def rename(
     """
     model, place = _load(run)
     model.rename_label(uid, text)
-    model.save(place, overwrite=True)
+    _save(model, place)
     if as_json:
         print_json({"renamed": {"uid": uid, "text": text}})
     else:
@@ -127,6 +127,13 @@ def _load(run: Path) -> tuple[Model, Path]:
 
     place = find_model(run)
     return Model.load(place, device=_CPU), place
+
+
+def _save(model: Model, place: Path) -> None:
+    model.save(place, overwrite=True)
+    beside = model.indexes.beside(model.state)
+    if beside:
+        say(f"labels beside the index, looked at one by one in every search: {beside:,}; megalabel index puts them in")
 
 
 def _read(path: Path) -> tuple[list[str], list[str] | None]:

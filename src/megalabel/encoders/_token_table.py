@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TableEncoder", "idf", "open_source", "start_rows"]
 
+_COUNTED = 65_536  # texts whose tokens are counted at once
+
 
 class TableEncoder(BaseEncoder):
     """Base of the encoders that add up rows of a table of features, whose gradients are sparse.
@@ -101,21 +103,26 @@ def start_rows(table: Tensor, vectors: Tensor, rows: int) -> None:
     table[: len(vectors), vectors.shape[1] :] = 0
 
 
-def idf(tokens: Tokens, rows: int) -> NDArray[np.float64]:
+def idf(tokens: Tokens, rows: int, *more: Tokens) -> NDArray[np.float64]:
     r"""Return the inverse document frequency [rows] of each token in n texts, 1 for one never seen.
 
     .. math:: \frac{1 + \log((n + 1) / (n_t + 1))}{1 + \log(n + 1)}
 
-    with n_t the texts that have token t.
+    with n_t the texts that have token t. Mapped tokens are read a block of texts at a time.
 
     >>> from megalabel.types import Tokens
     >>> idf(Tokens(np.array([0, 0, 1], np.uint8), np.array([0, 2, 3])), 3).round(3).tolist()
     [0.67, 0.67, 1.0]
     """
-    n = len(tokens)
-    parts = np.ones(len(tokens.ids), dtype=bool), tokens.ids.astype(np.int64), tokens.offsets.copy()
-    each = csr_matrix(parts, shape=(n, rows))
-    each.sum_duplicates()  # a text counts once for a token
-    seen = np.bincount(each.indices, minlength=rows)
+    n, seen = 0, np.zeros(rows, dtype=np.int64)
+    for each in (tokens, *more):
+        n += len(each)
+        for start in range(0, len(each), _COUNTED):
+            offsets = each.offsets[start : start + _COUNTED + 1]
+            ids = each.ids[offsets[0] : offsets[-1]].astype(np.int64)
+            parts = np.ones(len(ids), dtype=bool), ids, offsets - offsets[0]
+            block = csr_matrix(parts, shape=(len(offsets) - 1, rows))
+            block.sum_duplicates()  # a text counts once for a token
+            seen += np.bincount(block.indices, minlength=rows)
     found: NDArray[np.float64] = (1 + np.log((n + 1) / (seen + 1))) / (1 + np.log(n + 1))
     return found

@@ -119,15 +119,15 @@ class BagEncoder(TableEncoder):
         return vectors
 
     @torch.no_grad()
-    def fit(self, tokens: Tokens) -> Self:
+    def fit(self, tokens: Tokens, *more: Tokens) -> Self:
         r"""Start the weights from the inverse document frequency of each feature in the n texts.
 
         .. math:: w_t = c_{\text{kind}} \frac{1 + \log((n + 1) / (n_t + 1))}{1 + \log(n + 1)}
 
         with n_t the texts that have feature t and c the weight its kind starts from. Give the
-        texts of train and labels together: ``encoder.fit(queries + labels)``.
+        texts of train and labels together: ``encoder.fit(queries, labels)``.
         """
-        found = torch.from_numpy(idf(tokens, self.features.rows))
+        found = torch.from_numpy(idf(tokens, self.features.rows, *more))
         self.weights.copy_(self._shares() * found.to(self.weights))
         return self
 

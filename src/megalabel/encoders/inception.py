@@ -174,9 +174,9 @@ class InceptionEncoder(TableEncoder):
         )
 
     @torch.no_grad()
-    def fit(self, tokens: Tokens) -> Self:
+    def fit(self, tokens: Tokens, *more: Tokens) -> Self:
         """Start the weights from the inverse document frequency of each token, as :meth:`BagEncoder.fit` does."""
-        self.weights.copy_(torch.from_numpy(idf(tokens, self.features.rows)).unsqueeze(1))
+        self.weights.copy_(torch.from_numpy(idf(tokens, self.features.rows, *more)).unsqueeze(1))
         return self
 
     @torch.no_grad()

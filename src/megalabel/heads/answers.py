@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from megalabel.heads.linear import Linear
     from megalabel.heads.overlap import Overlap
-    from megalabel.index import ExactIndex
+    from megalabel.index import ExactIndex, HnswIndex, IvfIndex
 
 __all__ = ["Answers", "DenseAnswers", "LinearAnswers", "OverlapAnswers", "StoredAnswers"]
 
@@ -40,7 +40,7 @@ class Answers(Protocol):
 class DenseAnswers:
     """Products of query vectors [Q, d] with the label vectors of an index."""
 
-    index: ExactIndex
+    index: ExactIndex | HnswIndex | IvfIndex
     queries: torch.Tensor
 
     def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:

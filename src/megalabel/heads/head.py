@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, relu
 
 from megalabel.errors import SettingError, nearest
+from megalabel.heads._unit_rows import unit_rows
 from megalabel.heads.temperature import Temperature
 from megalabel.heads.towers import FreeTower, TextFreeTower, TextTower
 
@@ -14,6 +15,7 @@ __all__ = ["Head"]
 
 TOWERS = ("text", "free", "text+free")
 PROJECTIONS = ("none", "linear", "tanh", "residual")
+_MANY = 65_536  # rows from which on memory counts more than speed
 _NEAR_ZERO = 0.02  # size of a residual layer at the start
 
 
@@ -37,6 +39,8 @@ class Head(nn.Module):
         search_normalise: the same for search; None follows ``normalise``. UniDEC trains its
             classifier unnormalised and searches it normalised.
         bias: a learnt number per label.
+        own: the labels whose free vectors and biases this process holds; None is all of them. A pool is
+            then numbered from the first of them.
         temperature: divides the scores while training; may be shared between heads.
 
     >>> head = Head(labels=5, encoder_dim=8, tower="free", dim=4, projection="linear")
@@ -59,6 +63,7 @@ class Head(nn.Module):
         normalise: bool = True,
         search_normalise: bool | None = None,
         bias: bool = False,
+        own: range | None = None,
         temperature: Temperature | None = None,
     ) -> None:
         super().__init__()
@@ -80,8 +85,8 @@ class Head(nn.Module):
             self.tower = TextTower()
         else:
             kind = FreeTower if tower == "free" else TextFreeTower
-            self.tower = kind(labels, self.dim, dropout=row_dropout)
-        self.bias = nn.Parameter(torch.zeros(labels)) if bias else None
+            self.tower = kind(labels, self.dim, dropout=row_dropout, own=own)
+        self.bias = nn.Parameter(torch.zeros(labels if own is None else len(own))) if bias else None
         self.temperature = Temperature(1.0) if temperature is None else temperature
 
     @property
@@ -113,7 +118,9 @@ class Head(nn.Module):
 
     def _scaled(self, vectors: Tensor, search: bool) -> Tensor:
         wanted = self.search_normalise if search else self.normalise
-        return normalize(vectors, dim=1) if wanted else vectors
+        if not wanted:
+            return vectors
+        return normalize(vectors, dim=1) if len(vectors) <= _MANY else unit_rows(vectors)
 
 
 def _projection(kind: str, encoder_dim: int, dim: int, dropout: float) -> nn.Module:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding
 
 __all__ = ["FreeTower", "TextFreeTower", "TextTower"]
+
+_DRAWN = 16_384  # rows drawn at a time
 
 
 class TextTower(nn.Module):
@@ -26,15 +30,19 @@ class FreeTower(nn.Module):
 
     The table [L, d] gives sparse gradients for the rows of a pool, so that an optimiser
     with row-wise updates touches only them, and dense ones when every label takes part.
+    With ``own`` the table holds the rows of these labels only, as they would start in the whole table.
     """
 
     needs_text = False
 
-    def __init__(self, labels: int, dim: int, *, dropout: float = 0.0) -> None:
+    def __init__(self, labels: int, dim: int, *, dropout: float = 0.0, own: range | None = None) -> None:
         super().__init__()
         self.dropout = dropout
-        self.table = nn.Parameter(torch.empty(labels, dim))
-        nn.init.xavier_uniform_(self.table)
+        self.table = nn.Parameter(torch.empty(labels if own is None else len(own), dim))
+        if own is None:
+            nn.init.xavier_uniform_(self.table)
+        else:
+            _start_own(self.table, labels, own)
 
     def forward(self, pool: Tensor | None, projected: Tensor | None) -> Tensor:
         """Return the rows of the pool."""
@@ -50,9 +58,9 @@ class TextFreeTower(nn.Module):
 
     needs_text = True
 
-    def __init__(self, labels: int, dim: int, *, dropout: float = 0.0) -> None:
+    def __init__(self, labels: int, dim: int, *, dropout: float = 0.0, own: range | None = None) -> None:
         super().__init__()
-        self.free = FreeTower(labels, dim, dropout=dropout)
+        self.free = FreeTower(labels, dim, dropout=dropout, own=own)
         nn.init.zeros_(self.free.table)
 
     def forward(self, pool: Tensor | None, projected: Tensor | None) -> Tensor:
@@ -61,3 +69,14 @@ class TextFreeTower(nn.Module):
             raise TypeError("a text + free tower needs encoded label texts")
         rows: Tensor = self.free(pool, None)
         return projected + rows
+
+
+@torch.no_grad()
+def _start_own(table: Tensor, labels: int, own: range) -> None:
+    """Draw what ``xavier_uniform_`` gives the rows ``own`` of a table [labels, d]; other rows are drawn and dropped."""
+    bound = math.sqrt(3.0) * math.sqrt(2.0 / (labels + table.shape[1]))  # to the last bit
+    for start in range(0, labels, _DRAWN):
+        rows = table.new_empty(min(_DRAWN, labels - start), table.shape[1]).uniform_(-bound, bound)
+        first, last = max(start, own.start), min(start + len(rows), own.stop)
+        if first < last:
+            table[first - own.start : last - own.start] = rows[first - start : last - start]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
+from collections.abc import Sequence
+from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -12,9 +14,10 @@ from scipy import sparse
 from torch import Tensor
 
 from megalabel.errors import DataError, SettingError
-from megalabel.index._faiss import as_rows
-from megalabel.index._search import best_first, check_labels, check_search, exact_scores, largest_norm, rough_scores
+from megalabel.index._faiss import as_rows, left_over
+from megalabel.index._search import check_ids, check_labels, check_search, largest_norm
 from megalabel.index._store import read_card, write_index
+from megalabel.index._threads import row_threads
 from megalabel.index.exact import ExactIndex
 from megalabel.progress import progress
 from megalabel.types import TopK
@@ -45,9 +48,29 @@ class Approximate(ABC):
     def __init__(self, faiss_index: Any, vectors: Tensor) -> None:
         self.faiss_index = faiss_index
         self.vectors = vectors  # [L, d]
+        self._rows = vectors.numpy()
+        self._shape: tuple[int, int] = self._rows.shape  # asked of an array once: of a tensor each time takes longer
+        self._width: int = faiss_index.d
+        self.removed = np.empty(0, dtype=np.int64)  # ascending
+        self._selector: Any = None  # of what is left
+        self._plain: list[ExactIndex] = []  # made when first needed, shared by indexes that others were removed from
 
     def __len__(self) -> int:
-        return self.vectors.shape[0]
+        """Return the number of labels, removed ones too: ids never move."""
+        return self._shape[0]
+
+    def remove(self, ids: Sequence[int] | NDArray[np.integer[Any]]) -> Self:
+        """Return an index that no longer finds these labels; all else is shared with the first.
+
+        >>> import torch
+        >>> from megalabel.index import IvfIndex
+        >>> IvfIndex.build(torch.eye(40)).remove([7]).search(torch.eye(40)[7:8], k=1).ids.tolist()
+        [[0]]
+        """
+        found = copy(self)
+        found.removed = np.union1d(self.removed, check_ids(ids, len(self)))
+        found._selector = left_over(found.removed, len(self)) if len(found.removed) else None
+        return found
 
     @property
     @abstractmethod
@@ -84,18 +107,19 @@ class Approximate(ABC):
     def _restore(cls, folder: str | PathLike[str], card: dict[str, Any]) -> Self:
         """Make the index from files that proved whole."""
 
-    @torch.no_grad()
     def search(self, vectors: Tensor, k: int, exclude: sparse.csr_matrix | None = None) -> TopK:
         """Return k of the best labels of each query vector [Q, d], best first.
 
         ``exclude`` [Q, L]: its non-zero cells are left out before the cut to k. Rows with
         fewer than k labels to offer (k > L, or many excluded) end in id -1, score -inf.
         """
-        check_search((len(self), self.vectors.shape[1]), vectors, k, exclude)
-        queries = vectors.detach().to(device="cpu", dtype=torch.float32)
-        ids = np.full((len(queries), k), -1, dtype=np.int64)
-        scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
+        check_search(self._shape, vectors, k, exclude)
+        queries = vectors.detach().to(device="cpu", dtype=torch.float32).contiguous().numpy()
         cells = None if exclude is None else _pairs(exclude)
+        if len(queries) <= _BATCH:
+            return self._search(queries, k, cells)
+        ids = np.empty((len(queries), k), dtype=np.int64)
+        scores = np.empty((len(queries), k), dtype=np.float32)
         order = None if cells is None else np.argsort(np.diff(cells.indptr), kind="stable")  # rows alike come together
         with progress("searching", total=len(queries), unit="queries") as step:
             for start in range(0, len(queries), _BATCH):
@@ -106,51 +130,58 @@ class Approximate(ABC):
                 step(part.stop - start)
         return TopK(ids, scores)
 
-    def _search(self, queries: Tensor, k: int, cells: sparse.csr_matrix | None) -> TopK:
+    def _search(self, queries: NDArray[np.float32], k: int, cells: sparse.csr_matrix | None) -> TopK:
         """Search for one batch; cells [n, L] are left out."""
-        excluded = np.zeros(1, dtype=np.int64) if cells is None else np.diff(cells.indptr)
-        count = self._candidates(k) + int(excluded.max()) + _SPARE
-        if 2 * self._scored(count) >= len(self):
-            return self._exact.search(queries, k, exclude=cells)
-        proposed = self._propose(as_rows(queries, self.faiss_index.d), count)
-        good = proposed >= 0
+        most = 0 if cells is None else int(np.diff(cells.indptr).max(initial=0))
+        count = self._candidates(k) + most + _SPARE
+        if 2 * self._scored(count) >= self._shape[0]:
+            return self._exact.search(torch.from_numpy(queries), k, exclude=cells)
+        proposed = self._propose(as_rows(queries, self._width), count)
         if cells is not None:
-            good &= ~_among(proposed, cells)
-        bad, candidates = torch.from_numpy(~good), torch.from_numpy(np.where(good, proposed, 0))
-        if count > 2 * (k + _SPARE):  # few of many are kept: the products of all say which may be
-            rough = rough_scores(self.vectors, queries, candidates).masked_fill_(bad, -torch.inf)
-            places = rough.topk(k + _SPARE, dim=1).indices
-            bad, candidates = bad.gather(1, places), candidates.gather(1, places)
-        scores = exact_scores(self.vectors, queries, candidates).masked_fill_(bad, -torch.inf)
-        best, ids = best_first(scores, candidates, k)
-        found = TopK(ids.masked_fill_(best == -torch.inf, -1).numpy(), best.numpy())
-        short = np.flatnonzero(good.sum(axis=1) < np.minimum(k, len(self) - excluded))
-        if len(short):
-            again = self._exact.search(queries[short], k, exclude=None if cells is None else cells[short])
+            proposed[_among(proposed, cells)] = -1
+        found, sizes = self._rank(queries, proposed, k)
+        if sizes.min(initial=k) < k:
+            short = np.flatnonzero(sizes < min(k, self._shape[0] - len(self.removed)))
+            some = torch.from_numpy(queries[short])
+            again = self._exact.search(some, k, exclude=None if cells is None else cells[short])
             found.ids[short], found.scores[short] = again.ids, again.scores
         return found
+
+    def _rank(
+        self, queries: NDArray[np.float32], proposed: NDArray[np.int64], k: int
+    ) -> tuple[TopK, NDArray[np.int64]]:
+        """Return the k best of what is proposed by exact scores, and how many there were to choose from."""
+        from megalabel.index._kernels import rank
+
+        count = len(queries)
+        ids, scores = np.empty((count, k), dtype=np.int64), np.empty((count, k), dtype=np.float32)
+        sizes = np.empty(count, dtype=np.int64)
+        with row_threads(count) as spread:
+            spread(partial(rank, self._rows, queries, proposed, scores, ids, sizes), count)
+        return TopK(ids, scores), sizes
 
     def _candidates(self, k: int) -> int:
         """Return how many proposals k answers are chosen from."""
         return k
 
-    @cached_property
+    @property
     def _exact(self) -> ExactIndex:
-        return ExactIndex(self.vectors)
+        if not self._plain:
+            self._plain.append(ExactIndex(self.vectors))
+        return self._plain[0].remove(self.removed) if len(self.removed) else self._plain[0]
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the folder that :meth:`load` reads, whole or not at all: files of faiss and numpy, and JSON."""
-        shape = {"labels": len(self), "dim": self.vectors.shape[1]}
+        shape = {"labels": len(self), "dim": self.vectors.shape[1], "removed": self.removed.tolist()}
         card = {"kind": self.kind, **shape, "settings": self.settings()}
         write_index(folder, *self._parts(), card, overwrite=overwrite)
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
         """Read an index that :meth:`save` wrote, mapped into memory; every file is checked first."""
-        card = read_card(folder)
-        if card["kind"] != cls.kind:
-            raise DataError(f"this index is of kind {card['kind']}, not {cls.kind}", path=folder)
-        return cls._restore(folder, card)
+        card = read_card(folder, cls.kind)
+        found = cls._restore(folder, card)
+        return found.remove(card["removed"]) if card["removed"] else found
 
 
 def as_labels(vectors: Tensor) -> Tensor:

@@ -13,18 +13,19 @@ from torch import Tensor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["as_rows", "borrowed", "faiss_threads", "with_level"]
+__all__ = ["as_rows", "borrowed", "faiss_threads", "left_over", "with_level"]
 
 _LEVEL = 1e-3  # lengths that differ by less than this share count as equal
 
 
 @contextmanager
-def faiss_threads(count: int | None = None) -> Iterator[Any]:
-    """Give the faiss package, working with so many threads, torch's number by default."""
+def faiss_threads(most: int | None = None, *, count: int | None = None) -> Iterator[Any]:
+    """Give the faiss package, working with as many threads as torch, or ``most``, or just ``count``."""
     import faiss
 
     before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(torch.get_num_threads() if count is None else count)
+    wanted = count or torch.get_num_threads()
+    faiss.omp_set_num_threads(wanted if most is None else max(1, min(most, wanted)))
     try:
         yield faiss
     finally:
@@ -55,12 +56,21 @@ def with_level(vectors: Tensor, multiple: int = 1) -> Tensor:
     return wide
 
 
-def as_rows(vectors: Tensor, width: int) -> NDArray[np.float32]:
-    """Return queries [n, d] as faiss wants them: float32, contiguous, zeros up to ``width``."""
+def as_rows(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+    """Return queries [n, d] as faiss wants them: contiguous, zeros up to ``width``."""
     if vectors.shape[1] < width:
-        vectors = torch.nn.functional.pad(vectors, (0, width - vectors.shape[1]))
-    found: NDArray[np.float32] = vectors.contiguous().numpy()
-    return found
+        return np.pad(vectors, ((0, 0), (0, width - vectors.shape[1])))
+    return vectors
+
+
+def left_over(removed: NDArray[np.int64], labels: int) -> Any:
+    """Return what tells faiss which labels to find, all but those removed: one bit for each."""
+    import faiss
+
+    package: Any = faiss
+    left = np.ones(-(-labels // 8) * 8, dtype=np.bool_)
+    left[removed] = False
+    return package.IDSelectorBitmap(np.packbits(left, bitorder="little"))
 
 
 def borrowed(owner: Any, flat: Any, rows: int, width: int) -> Tensor:

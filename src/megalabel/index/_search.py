@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from megalabel.errors import DataError, SettingError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
 
-__all__ = ["best_first", "check_labels", "check_search", "exact_scores", "largest_norm", "rough_scores"]
+__all__ = ["best_first", "check_ids", "check_labels", "check_search", "exact_scores", "largest_norm"]
 
-_GATHER = {"cpu": 1 << 17}  # vector components re-scored at a time: what a cache holds
-_MORE = 1 << 22  # on other devices
+_GATHER = 1 << 22  # vector components re-scored at a time
 _ROWS = 65_536  # vectors measured at a time
 
 
@@ -32,37 +34,30 @@ def check_search(shape: tuple[int, int], vectors: Tensor, k: int, exclude: csr_m
         raise DataError(f"query vectors must be [Q, {shape[1]}] like the labels, not {tuple(vectors.shape)}")
     if k < 1:
         raise SettingError(f"k must be at least 1, not {k}")
-    if exclude is not None and exclude.shape != (len(vectors), shape[0]):
+    if exclude is not None and exclude.shape != (vectors.shape[0], shape[0]):
         raise DataError(f"exclude must be {len(vectors)} x {shape[0]}, not {exclude.shape[0]} x {exclude.shape[1]}")
-    if not torch.isfinite(largest_norm(vectors)):
+    if not math.isfinite(vectors.sum(dtype=torch.float64).item()):  # which no sum of float32 is too large for
         raise DataError("a query vector holds NaN or infinity")
 
 
+def check_ids(ids: Sequence[int] | NDArray[np.integer[Any]], labels: int) -> NDArray[np.int64]:
+    """Return label ids as an array, or raise a DataError for one that is not there."""
+    found = np.asarray(ids, dtype=np.int64).reshape(-1)
+    if len(found) and not (found.min() >= 0 and found.max() < labels):
+        raise DataError(f"ids to remove must lie in 0 to {labels - 1:,}")
+    return found
+
+
 def exact_scores(labels: Tensor, queries: Tensor, ids: Tensor) -> Tensor:
-    """Score [Q, n] candidate ids one by one in float64, rounded to float32."""
+    """Score [Q, n] candidate ids one by one in float64, rounded to float32; on a CPU compiled loops do it."""
     out = torch.empty(ids.shape, device=ids.device)
-    for part, chosen in _gathered(labels, ids):
+    rows = max(1, _GATHER // max(1, ids.shape[1] * labels.shape[1]))
+    for start in range(0, len(ids), rows):
+        part = slice(start, start + rows)
+        chosen = labels.index_select(0, ids[part].reshape(-1)).view(*ids[part].shape, labels.shape[1])
         wide = chosen.to(torch.float64)
         out[part] = wide.mul_(queries[part].to(torch.float64).unsqueeze(1)).sum(dim=2).to(torch.float32)
     return out
-
-
-def rough_scores(labels: Tensor, queries: Tensor, ids: Tensor) -> Tensor:
-    """Score [Q, n] candidate ids by float32 products: quicker, but the last bits depend on what is scored together."""
-    out = torch.empty(ids.shape, device=ids.device)
-    for part, chosen in _gathered(labels, ids):
-        out[part] = torch.bmm(chosen, queries[part].unsqueeze(2)).squeeze(2)
-    return out
-
-
-def _gathered(labels: Tensor, ids: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the vectors [rows, n, d] of some rows of candidates at a time."""
-    dim = labels.shape[1]
-    rows = max(1, _GATHER.get(ids.device.type, _MORE) // max(1, ids.shape[1] * dim))
-    for start in range(0, len(ids), rows):
-        part = slice(start, start + rows)
-        some = ids[part]
-        yield part, labels.index_select(0, some.reshape(-1)).view(*some.shape, dim)
 
 
 def best_first(scores: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:

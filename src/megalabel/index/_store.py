@@ -1,4 +1,4 @@
-"""Approximate indexes on disk: files and a card with their sizes and hashes, whole or not at all."""
+"""Indexes on disk: files and a card with their sizes and hashes, whole or not at all."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["read_card", "read_faiss", "read_kind", "read_vectors", "write_index"]
+__all__ = ["VECTORS", "read_card", "read_faiss", "read_kind", "read_vectors", "write_index"]
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)  # 1 has no removed labels
 CARD, FAISS, VECTORS = "index.json", "index.faiss", "vectors.npy"
 _AGAIN = "build the index again"
 
@@ -30,23 +31,28 @@ _AGAIN = "build the index again"
 def write_index(
     folder: str | PathLike[str], index: Any, vectors: Tensor | None, card: Mapping[str, Any], *, overwrite: bool
 ) -> None:
-    """Write index.faiss, the vectors where faiss does not keep them as they are, and index.json."""
-    import faiss
-
+    """Write index.faiss if there is one, the vectors where faiss does not keep them as they are, and index.json."""
     with writing_folder(folder, overwrite=overwrite) as place:
-        try:
-            faiss.write_index(index, str(place / FAISS))
-        except RuntimeError as error:
-            raise WriteError(f"could not write ({_reason(error)}); nothing was changed", path=place / FAISS) from error
-        with (place / FAISS).open("rb+") as stream:
-            os.fsync(stream.fileno())
+        if index is not None:
+            _write_faiss(index, place / FAISS)
         if vectors is not None:
             with writing(place / VECTORS) as out:
                 np.save(out, vectors.numpy(), allow_pickle=False)
-        names = [FAISS] if vectors is None else [FAISS, VECTORS]
-        found = {"format": FORMAT, **card, "files": {name: _record(place / name) for name in names}}
+        files = {name: _record(place / name) for name in (FAISS, VECTORS) if (place / name).is_file()}
+        found = {"format": FORMAT, **card, "files": files}
         with writing(place / CARD) as out:
             out.write(json.dumps({**found, "seal": _seal(found)}, indent=2).encode() + b"\n")
+
+
+def _write_faiss(index: Any, path: Path) -> None:
+    import faiss
+
+    try:
+        faiss.write_index(index, str(path))
+    except RuntimeError as error:
+        raise WriteError(f"could not write ({_reason(error)}); nothing was changed", path=path) from error
+    with path.open("rb+") as stream:
+        os.fsync(stream.fileno())
 
 
 def read_kind(folder: str | PathLike[str]) -> str:
@@ -54,9 +60,11 @@ def read_kind(folder: str | PathLike[str]) -> str:
     return str(_card(Path(folder))["kind"])
 
 
-def read_card(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Return the card once every file proves to be as it was saved, or raise a DataError."""
+def read_card(folder: str | PathLike[str], kind: str) -> dict[str, Any]:
+    """Return the card of an index of this kind once every file proves to be as it was saved, or raise a DataError."""
     card = _card(Path(folder))
+    if card["kind"] != kind:
+        raise DataError(f"this index is of kind {card['kind']}, not {kind}", path=folder)
     for name in (FAISS, VECTORS):
         if name in card["files"]:
             _check_file(Path(folder) / name, card["files"][name])
@@ -75,9 +83,9 @@ def _card(place: Path) -> dict[str, Any]:
         raise DataError("this is no card of an index, or it is damaged", path=path, remedy=_AGAIN) from error
     if seal != _seal(card):
         raise DataError("this file is not as it was saved", path=path, remedy=_AGAIN)
-    if format != FORMAT:
+    if format not in READABLE:
         raise DataError(f"this index has format {format}, not {FORMAT}", path=path, remedy="update megalabel")
-    return dict(card)
+    return {"removed": [], **card}
 
 
 def read_faiss(folder: str | PathLike[str], flag: str, kind: str, labels: int) -> Any:

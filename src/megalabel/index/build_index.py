@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from megalabel.errors import SettingError, nearest
@@ -12,7 +13,7 @@ from megalabel.index.ivf import IvfIndex
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["KINDS", "build_index"]
+__all__ = ["KINDS", "build_index", "check_kind"]
 
 KINDS: dict[str, tuple[str, ...]] = {  # and the settings each takes
     "exact": (),
@@ -32,14 +33,22 @@ def build_index(
     >>> build_index(torch.eye(3), "ivf", nlist=2).search(torch.eye(3)[1:2], k=1).ids.tolist()
     [[1]]
     """
-    if kind not in KINDS:
-        raise SettingError(f"there is no index of kind {kind!r}", remedy=nearest(kind, KINDS))
-    for name in settings:
-        if name not in KINDS[kind]:
-            remedy = nearest(name, KINDS[kind]) if KINDS[kind] else "leave it out"
-            raise SettingError(f"an index of kind {kind} has no setting {name!r}", remedy=remedy)
+    check_kind(kind, settings)
     if kind == "hnsw":
         return HnswIndex.build(vectors, seed=seed, **settings)
     if kind == "ivf":
         return IvfIndex.build(vectors, seed=seed, **settings)
     return ExactIndex(vectors)
+
+
+def check_kind(kind: str, settings: Iterable[str], *more: str) -> None:
+    """Raise a SettingError for a kind that is none, nor one of ``more``, or a setting the kind does not have."""
+    if kind not in (*KINDS, *more):
+        raise SettingError(f"there is no index of kind {kind!r}", remedy=nearest(kind, [*KINDS, *more]))
+    known = KINDS.get(kind, ())
+    for name in settings:
+        if kind not in KINDS:
+            raise SettingError(f"{kind} takes no {name}", remedy="name the kind of index")
+        if name not in known:
+            remedy = nearest(name, known) if known else "leave it out"
+            raise SettingError(f"an index of kind {kind} has no setting {name!r}", remedy=remedy)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from megalabel.errors import DataError, SettingError, nearest
+from megalabel.errors import DataError, SettingError
+from megalabel.index._approximate import check_settings
 from megalabel.index._lists import PER_LIST, ROUNDS
-from megalabel.index.build_index import KINDS, build_index
+from megalabel.index.build_index import build_index, check_kind
 from megalabel.index.exact import ExactIndex
 from megalabel.index.hnsw import HnswIndex
 from megalabel.index.ivf import IvfIndex
@@ -21,12 +22,14 @@ from megalabel.index.recall import recall
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Choice", "choose_index"]
+__all__ = ["Choice", "check_choice", "choose_index"]
 
 _QUERIES = 256  # measured with
-_K = 10
 _LEAST = 8  # effort to begin with
+_RUNS, _TIMED = 8, 1.0  # runs that are timed, seconds they may take
 _SHORT = 10.0  # seconds of exact search that nothing need be saved of
+_MILLIONS = 1_000_000  # labels from which on auto keeps codes in the lists in place of vectors
+_PER_BYTE = 8  # numbers of a vector for each byte of a code
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,10 @@ class Choice:
 
     index: ExactIndex | HnswIndex | IvfIndex
     kind: str
-    recall: float  # @10, against exact search
+    k: int
+    recall: float  # @k, against exact search
     build_seconds: float
-    queries_per_second: float  # in batches, k = 10
+    queries_per_second: float  # in batches, with this k
     exact_per_second: float
     measured_on: str
     why: str
@@ -46,9 +50,10 @@ class Choice:
         effort = {"hnsw": "ef_search", "ivf": "nprobe"}.get(self.kind)
         how = "" if isinstance(self.index, ExactIndex) else f" ({effort} {self.index.effort})"
         beside = "" if self.kind == "exact" else f" (exact {self.exact_per_second:,.0f})"
+        found = f"recall@{self.k} {self.recall:.3f} on {self.measured_on}"
         return (
-            f"{self.kind}{how} over {len(self.index):,} labels: recall@{_K} {self.recall:.3f} on {self.measured_on}, "
-            f"built in {self.build_seconds:.1f} s, {self.queries_per_second:,.0f} queries/s{beside}; {self.why}"
+            f"{self.kind}{how} over {len(self.index):,} labels: {found}, built in {self.build_seconds:.1f} s, "
+            f"{self.queries_per_second:,.0f} queries/s{beside}; {self.why}"
         )
 
 
@@ -57,42 +62,40 @@ def choose_index(
     queries: Tensor | None = None,
     kind: str = "auto",
     *,
+    k: int = 10,
     searches: int = 100_000,
     at_least: float = 0.95,
     seed: int = 0,
     **settings: Any,
 ) -> Choice:
-    """Build an index and measure it: recall@10 against exact search, seconds to build, queries per second.
+    """Build an index and measure it: recall@k against exact search, seconds to build, queries per second.
 
     An approximate index looks as far as ``at_least`` asks for: the least effort (nprobe,
     ef_search) among powers of two that reaches this recall, unless the effort is among the
     settings. ``auto`` times exact search on this machine and keeps it where all searches
     expected take 10 s or less, or less than clustering the labels would; else it builds
     inverted lists, measures them, and takes them where they are done in half the time,
-    build included. A graph (``hnsw``) takes far longer to build: ask for it by name.
+    build included. From a million labels on these hold a byte for every eight numbers of a
+    vector. A graph (``hnsw``) takes far longer to build: ask for it by name.
 
     Args:
         vectors: label vectors [L, d].
         queries: [Q, d] real ones; up to 256 of them are measured with. Without, label
             vectors stand in, which says less.
         kind: exact, hnsw, ivf or auto.
+        k: labels a query will be asked for.
         searches: queries that will be asked, for ``auto``.
-        at_least: recall@10 an approximate index must reach, 0 to 1.
+        at_least: recall@k an approximate index must reach, 0 to 1.
         seed: of the index and of the choice of queries.
         settings: of the kind, as :func:`build_index` takes them.
 
     >>> labels = torch.randn(500, 8, generator=torch.Generator().manual_seed(0))
-    >>> choose_index(labels).kind
+    >>> choose_index(labels, searches=1_000).kind
     'exact'
     >>> choose_index(labels, kind="ivf", at_least=1.0).recall
     1.0
     """
-    if kind not in ("auto", *KINDS):
-        raise SettingError(f"there is no index of kind {kind!r}", remedy=nearest(kind, ["auto", *KINDS]))
-    if kind == "auto" and settings:
-        raise SettingError(f"auto takes no {', '.join(settings)}", remedy="name the kind of index")
-    if searches < 1 or not 0 <= at_least <= 1:
-        raise SettingError(f"searches must be at least 1 and at_least in 0 to 1, not {searches} and {at_least}")
+    check_choice(kind, k=k, searches=searches, at_least=at_least, seed=seed, **settings)
     if queries is not None and len(queries) == 0:
         raise DataError("there are no queries to measure with", remedy="leave them out, or give some")
     start = time.perf_counter()
@@ -101,13 +104,23 @@ def choose_index(
     asked, name = _some(exact.vectors if queries is None else queries, seed), "queries"
     if queries is None:
         name = "label vectors, no queries were given"
-    one = _seconds(exact, asked)
-    plain = Choice(exact, "exact", 1.0, ready, 1 / one, 1 / one, f"{len(asked)} {name}", "asked for")
+    one = _seconds(exact, asked, k)
+    plain = Choice(exact, "exact", k, 1.0, ready, 1 / one, 1 / one, f"{len(asked)} {name}", "asked for")
     if kind == "exact":
         return plain
     if kind == "auto":
         return _weigh(plain, asked, searches, at_least, seed)
     return _measure(plain, kind, asked, at_least, seed, settings, "asked for")
+
+
+def check_choice(
+    kind: str, *, k: int = 10, searches: int = 1, at_least: float = 0.95, seed: int = 0, **settings: Any
+) -> None:
+    """Raise a SettingError for what :func:`choose_index` would refuse, so that long work need not start."""
+    check_kind(kind, settings, "auto")
+    check_settings(seed, k=k, searches=searches, **settings)
+    if not 0 <= at_least <= 1:
+        raise SettingError(f"at_least must lie in 0 to 1, not {at_least}")
 
 
 def _weigh(plain: Choice, asked: Tensor, searches: int, at_least: float, seed: int) -> Choice:
@@ -120,7 +133,8 @@ def _weigh(plain: Choice, asked: Tensor, searches: int, at_least: float, seed: i
     build = one * nlist * (1 + ROUNDS * min(1.0, PER_LIST * nlist / labels))
     if build >= whole:
         return _because(plain, f"clustering takes about {build:.0f} s, {searches:,} exact searches {whole:.0f} s")
-    lists = _measure(plain, "ivf", asked, at_least, seed, {}, "")
+    codes = {"pq": max(1, plain.index.vectors.shape[1] // _PER_BYTE)} if labels >= _MILLIONS else {}
+    lists = _measure(plain, "ivf", asked, at_least, seed, codes, "")
     total = lists.build_seconds + searches / lists.queries_per_second
     why = f"for {searches:,} searches ivf takes {total:.0f} s with its build, exact {whole:.0f} s"
     return _because(lists if 2 * total < whole else plain, why)
@@ -137,14 +151,14 @@ def _measure(
     tuned = "ef_search" not in settings and "nprobe" not in settings
     if tuned:
         index.effort = _LEAST
-    found = recall(index, plain.index, asked, _K)
+    found = recall(index, plain.index, asked, plain.k)
     while tuned and found < at_least and index.effort < index.most_effort:
         index.effort *= 2
-        found = recall(index, plain.index, asked, _K)
+        found = recall(index, plain.index, asked, plain.k)
     if tuned and found < at_least:
         why = f"{why}; recall {at_least} is out of reach".removeprefix("; ")
-    one = _seconds(index, asked)
-    return Choice(index, kind, found, build, 1 / one, plain.exact_per_second, plain.measured_on, why)
+    one = _seconds(index, asked, plain.k)
+    return Choice(index, kind, plain.k, found, build, 1 / one, plain.exact_per_second, plain.measured_on, why)
 
 
 def _because(choice: Choice, why: str) -> Choice:
@@ -159,11 +173,11 @@ def _some(queries: Tensor, seed: int) -> Tensor:
     return queries[torch.from_numpy(np.sort(chosen)).to(queries.device)]
 
 
-def _seconds(index: ExactIndex | HnswIndex | IvfIndex, queries: Tensor) -> float:
-    """Return the seconds of one query in a batch: the better of two runs."""
-    times = []
-    for _ in range(2):
+def _seconds(index: ExactIndex | HnswIndex | IvfIndex, queries: Tensor, k: int) -> float:
+    """Return the seconds of one query in a batch: the best of a few runs, since the machine may be busy."""
+    times: list[float] = []
+    while len(times) < 2 or (len(times) < _RUNS and sum(times) < _TIMED):
         start = time.perf_counter()
-        index.search(queries, _K)
+        index.search(queries, k)
         times.append(time.perf_counter() - start)
     return min(times) / len(queries)

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from megalabel.errors import DataError, SettingError
-from megalabel.index._search import best_first, check_labels, check_search, exact_scores, largest_norm
+from megalabel.index._cells import Cells, between
+from megalabel.index._room import Room
+from megalabel.index._search import best_first, check_ids, check_labels, check_search, exact_scores, largest_norm
+from megalabel.index._store import read_card, read_vectors, write_index
+from megalabel.index._threads import Spread, row_threads
 from megalabel.progress import progress
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
-    import numpy as np
+    from os import PathLike
+
     from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
 
 __all__ = ["ExactIndex"]
 
 _SPARE = 16  # candidates kept beyond k, so that one pass is nearly always enough
+_MORE = 64  # times as many for rows where they are not
+_ROOM = 256  # candidates held beyond those kept, at least: a row is cut when it is full
+_HELD = 1 << 22  # candidates held at a time for crowded rows
 _UNIT = 2.0**-24  # rounding unit of float32
-_GATHER = 1 << 22  # vector components re-scored at a time
-_SHARE, _LEAST = 8, 64  # room for new labels: an eighth of those there are, and some
+
+_Batch: TypeAlias = "tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]"
 
 
 class ExactIndex:
@@ -36,8 +45,9 @@ class ExactIndex:
     the proven rounding bound 2 d 2^-24 |q| max|v| below the k-th best; candidates are
     scored again one by one in float64, rounded to float32, and sorted by score, then by
     id. A row whose k-th place is too crowded for the spare candidates (many labels with
-    the same text, say) is looked at once more in full. Memory is batch_size x block
-    scores, whatever L is.
+    the same text, say) is looked at once more with more of them. Memory is batch_size x
+    block scores, whatever L is. On a CPU a compiled loop goes over the scores while they
+    are in the cache and stops only at those above the worst that is kept.
 
     An index never changes: :meth:`add` and :meth:`remove` return another one, which shares the
     vectors with the first, so that a search in one thread is not disturbed by a change in another.
@@ -54,18 +64,23 @@ class ExactIndex:
     [[1, 0]]
     """
 
+    kind = "exact"
+
     def __init__(self, vectors: Tensor, *, block: int = 16_384, batch_size: int = 256) -> None:
         check_labels(vectors)
+        self._begin(vectors.detach().to(torch.float32).contiguous(), None, block, batch_size)
+
+    def _begin(self, vectors: Tensor, longest: Tensor | None, block: int, batch_size: int) -> None:
         if block < 1 or batch_size < 1:
             raise SettingError(f"block and batch_size must be at least 1, not {block} and {batch_size}")
-        self.vectors = vectors.detach().to(torch.float32)
+        self.vectors = vectors
         self.block = block
         self.batch_size = batch_size
-        self._longest = largest_norm(self.vectors)
+        self._longest = largest_norm(vectors) if longest is None else longest
         if not torch.isfinite(self._longest):
             raise DataError("a label vector holds NaN or infinity")
-        self._room: _Room | None = None  # what the vectors lie in, once the index has grown
-        self._removed = torch.empty(0, dtype=torch.int64, device=self.vectors.device)  # ascending
+        self._room: Room | None = None  # what the vectors lie in, once the index has grown
+        self._removed = torch.empty(0, dtype=torch.int64, device=vectors.device)  # ascending
 
     def __len__(self) -> int:
         """Return the number of labels, removed ones too: ids never move."""
@@ -91,7 +106,7 @@ class ExactIndex:
         found = copy(self)
         total = len(self) + len(rows)
         if self._room is None or not self._room.append(len(self), rows):
-            found._room = _Room(self.vectors, rows)
+            found._room = Room(self.vectors, rows)
         assert found._room is not None
         found.vectors, found._longest = found._room.vectors[:total], longest
         return found
@@ -102,11 +117,18 @@ class ExactIndex:
         >>> ExactIndex(torch.eye(3)).remove([1]).search(torch.tensor([[0.2, 0.9, 0.3]]), k=3).ids.tolist()
         [[2, 0, -1]]
         """
-        gone = torch.as_tensor(ids, dtype=torch.int64, device=self.vectors.device).reshape(-1)
-        if len(gone) and not (int(gone.min()) >= 0 and int(gone.max()) < len(self)):
-            raise DataError(f"ids to remove must lie in 0 to {len(self) - 1:,}")
+        gone = torch.from_numpy(check_ids(ids, len(self))).to(self.vectors.device)
         found = copy(self)
         found._removed = torch.unique(torch.cat([self._removed, gone]))
+        return found
+
+    def to(self, device: torch.device | str) -> ExactIndex:
+        """Return the index with its vectors on a device, where it then searches."""
+        found = copy(self)
+        found.vectors, found._longest, found._removed = (
+            part.to(device) for part in (self.vectors, self._longest, self._removed)
+        )
+        found._room = None
         return found
 
     @torch.no_grad()
@@ -117,119 +139,107 @@ class ExactIndex:
         fewer than k labels to offer (k > L, or many excluded) end in id -1, score -inf.
         """
         check_search((len(self), self.vectors.shape[1]), vectors, k, exclude)
-        queries = vectors.detach().to(device=self.vectors.device, dtype=torch.float32)
-        ids = torch.full((len(queries), k), -1, dtype=torch.int64)
-        scores = torch.full((len(queries), k), -torch.inf)
-        with progress("searching", total=len(queries), unit="queries") as step:
+        queries = vectors.detach().to(device=self.vectors.device, dtype=torch.float32).contiguous()
+        ids = np.full((len(queries), k), -1, dtype=np.int64)
+        scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
+        few = min(k, len(self))
+        rows = min(self.batch_size, len(queries))
+        with progress("searching", total=len(queries), unit="queries") as step, row_threads(rows) as spread:
             for start in range(0, len(queries), self.batch_size):
                 part = slice(start, min(start + self.batch_size, len(queries)))
-                cells = _Cells(exclude[part] if exclude is not None else None, self.vectors.device)
-                found_scores, found_ids = self._search(queries[part], min(k, len(self)), cells)
-                ids[part, : found_ids.shape[1]] = found_ids.cpu()
-                scores[part, : found_ids.shape[1]] = found_scores.cpu()
+                cells = None if exclude is None else Cells.of(exclude[part], self.vectors.device)
+                scores[part, :few], ids[part, :few] = self._search(queries[part], few, cells, spread)
                 step(part.stop - start)
-        ids[scores == -torch.inf] = -1
-        return TopK(ids.numpy(), scores.numpy())
+        ids[scores == -np.inf] = -1
+        return TopK(ids, scores)
 
-    def _search(self, queries: Tensor, k: int, cells: _Cells) -> tuple[Tensor, Tensor]:
-        """One batch: propose by products, decide by exact scores."""
-        keep = min(k + _SPARE, len(self))
-        rough, ids = self._propose(queries, keep, cells)
-        margin = 2 * queries.shape[1] * _UNIT * queries.norm(dim=1) * self._longest
-        floor = rough[:, k - 1] - margin
-        scores = exact_scores(self.vectors, queries, ids).masked_fill_(rough == -torch.inf, -torch.inf)
-        scores, ids = best_first(scores, ids, k)
-        crowded = (rough[:, -1] >= floor) & (rough[:, -1] > -torch.inf) & (keep < len(self))
-        for row in crowded.nonzero().flatten().tolist():
-            scores[row], ids[row] = self._search_crowded(queries[row : row + 1], floor[row], k, cells.row(row))
+    def _search(
+        self, queries: Tensor, k: int, cells: Cells | None, spread: Spread, spare: int = _SPARE
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """One batch: propose by products, decide by exact scores; crowded rows again with more candidates."""
+        keep = min(k + spare, len(self))
+        if self.vectors.device.type == "cpu":
+            scores, ids, crowded = self._compiled(queries, k, keep, cells, spread)
+        else:
+            scores, ids, crowded = self._plain(queries, k, keep, cells)
+        rows = np.flatnonzero(crowded)
+        at_once = max(1, _HELD // (k + _MORE * spare))
+        for start in range(0, len(rows), at_once):
+            some = rows[start : start + at_once]
+            again = None if cells is None else cells.take(some)
+            place = torch.from_numpy(some).to(queries.device)
+            scores[some], ids[some] = self._search(queries[place], k, again, spread, _MORE * spare)
         return scores, ids
 
-    def _propose(self, queries: Tensor, keep: int, cells: _Cells) -> tuple[Tensor, Tensor]:
-        """Return the rough scores and ids of the best ``keep`` labels, best first."""
+    def _compiled(self, queries: Tensor, k: int, keep: int, cells: Cells | None, spread: Spread) -> _Batch:
+        """Return scores and ids [n, k], and which rows are crowded: a loop in machine code looks at each block."""
+        from megalabel.index._kernels import collect, decide
+
+        count = len(queries)
+        room = keep + max(keep, _ROOM) if keep < len(self) else keep
+        bars, sizes = np.full(count, -np.inf, dtype=np.float32), np.zeros(count, dtype=np.int64)
+        best, held = np.empty((count, room), dtype=np.float32), np.empty((count, room), dtype=np.int64)
+        for start, block in self._blocks(queries, cells):
+            spread(partial(collect, block.numpy(), start, keep, bars, sizes, best, held), count)
+        scores, ids = np.empty((count, k), dtype=np.float32), np.empty((count, k), dtype=np.int64)
+        crowded = np.zeros(count, dtype=np.bool_)
+        given = self.vectors.numpy(), queries.numpy(), self._margins(queries).numpy()
+        spread(partial(decide, *given, k, keep, sizes, best, held, scores, ids, crowded), count)
+        return scores, ids, crowded
+
+    def _plain(self, queries: Tensor, k: int, keep: int, cells: Cells | None) -> _Batch:
+        """Return the same by torch alone, for devices other than a CPU."""
         best = queries.new_empty((len(queries), 0))
         ids = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
-        buffer = queries.new_empty((len(queries), min(self.block, len(self))))
-        for start in range(0, len(self), self.block):
-            scores = self._block(queries, start, buffer, cells)
-            found, places = scores.topk(min(keep, scores.shape[1]), dim=1)
+        for start, block in self._blocks(queries, cells):
+            found, places = block.topk(min(keep, block.shape[1]), dim=1)
             best, ids = torch.cat([best, found], dim=1), torch.cat([ids, places + start], dim=1)
             best, chosen = best.topk(min(keep, best.shape[1]), dim=1)
             ids = ids.gather(1, chosen)
-        return best, ids
+        floor = best[:, k - 1] - self._margins(queries)
+        crowded = ~(best[:, -1] < floor) & (best[:, -1] > -torch.inf) & (keep < len(self))
+        scores = exact_scores(self.vectors, queries, ids).masked_fill_(best == -torch.inf, -torch.inf)
+        scores, ids = best_first(scores, ids, k)
+        return scores.cpu().numpy(), ids.cpu().numpy(), crowded.cpu().numpy()
 
-    def _block(self, queries: Tensor, start: int, buffer: Tensor, cells: _Cells) -> Tensor:
-        """Return rough scores of the block of labels from ``start``, excluded cells at -inf."""
-        labels = self.vectors[start : start + self.block]
-        if len(labels) < buffer.shape[1]:
-            buffer = queries.new_empty((len(queries), len(labels)))
-        scores = torch.mm(queries, labels.T, out=buffer)
-        rows, columns = cells.between(start, start + len(labels))
-        scores[rows, columns - start] = -torch.inf
-        if len(self._removed):
-            scores[:, self._removed[_between(self._removed, start, start + len(labels))] - start] = -torch.inf
-        return scores
+    def _margins(self, queries: Tensor) -> Tensor:
+        """Return by how much a product may be off, for each query."""
+        found: Tensor = 2 * queries.shape[1] * _UNIT * queries.norm(dim=1) * self._longest
+        return found
 
-    def _search_crowded(self, query: Tensor, floor: Tensor, k: int, cells: _Cells) -> tuple[Tensor, Tensor]:
-        """Score every label of one query that may still reach the first k places."""
-        scores = query.new_empty((1, 0))
-        ids = torch.empty((1, 0), dtype=torch.int64, device=query.device)
-        buffer = query.new_empty((1, min(self.block, len(self))))
+    def _blocks(self, queries: Tensor, cells: Cells | None) -> Iterator[tuple[int, Tensor]]:
+        """Yield the first label of each block and its rough scores [n, block], left-out ones at -inf."""
+        buffer = queries.new_empty((len(queries), min(self.block, len(self))))
         for start in range(0, len(self), self.block):
-            near = (self._block(query, start, buffer, cells)[0] >= floor).nonzero().flatten() + start
-            for part in torch.split(near, max(1, _GATHER // query.shape[1])) if len(near) else ():
-                found = exact_scores(self.vectors, query, part.unsqueeze(0))
-                scores, ids = torch.cat([scores, found], dim=1), torch.cat([ids, part.unsqueeze(0)], dim=1)
-                scores, ids = best_first(scores, ids, min(k, ids.shape[1]))
-        return scores[0], ids[0]
+            labels = self.vectors[start : start + self.block]
+            if len(labels) < buffer.shape[1]:
+                buffer = queries.new_empty((len(queries), len(labels)))
+            scores = torch.mm(queries, labels.T, out=buffer)
+            if cells is not None:
+                rows, columns = cells.between(start, start + len(labels))
+                scores[rows, columns - start] = -torch.inf
+            if len(self._removed):
+                scores[:, self._removed[between(self._removed, start, start + len(labels))] - start] = -torch.inf
+            yield start, scores
 
+    def settings(self) -> dict[str, int]:
+        """Return block and batch_size."""
+        return {"block": self.block, "batch_size": self.batch_size}
 
-class _Cells:
-    """Excluded (row, label) cells of one batch, sorted by label so that a block finds its own at once."""
+    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the folder that :meth:`load` reads, whole or not at all: a file of numpy, and JSON."""
+        settings = {**self.settings(), "longest": float(self._longest)}
+        shape = {"labels": len(self), "dim": self.vectors.shape[1], "removed": self._removed.tolist()}
+        card = {"kind": self.kind, **shape, "settings": settings}
+        write_index(folder, None, self.vectors.cpu(), card, overwrite=overwrite)
 
-    def __init__(self, matrix: csr_matrix | None, device: torch.device) -> None:
-        rows = torch.empty(0, dtype=torch.int64)
-        columns = torch.empty(0, dtype=torch.int64)
-        if matrix is not None:
-            pairs = matrix.tocoo()
-            real = torch.from_numpy(pairs.data != 0)
-            rows = torch.from_numpy(pairs.row).long()[real]
-            columns = torch.from_numpy(pairs.col).long()[real]
-        columns, order = columns.sort()
-        self.rows, self.columns = rows[order].to(device), columns.to(device)
-
-    def between(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        inside = _between(self.columns, start, stop)
-        return self.rows[inside], self.columns[inside]
-
-    def row(self, row: int) -> _Cells:
-        one = _Cells(None, self.rows.device)
-        one.columns = self.columns[self.rows == row]
-        one.rows = torch.zeros_like(one.columns)
-        return one
-
-
-class _Room:
-    """Vectors with free places behind them; indexes that grew out of one another share it."""
-
-    def __init__(self, vectors: Tensor, more: Tensor) -> None:
-        self.used = len(vectors) + len(more)
-        self.vectors = vectors.new_empty((self.used + self.used // _SHARE + _LEAST, vectors.shape[1]))
-        self.vectors[: len(vectors)] = vectors
-        self.vectors[len(vectors) : self.used] = more
-        self._lock = Lock()
-
-    def append(self, start: int, vectors: Tensor) -> bool:
-        """Write vectors from ``start`` on; False where these places are taken or there are too few."""
-        with self._lock:
-            if start != self.used or start + len(vectors) > len(self.vectors):
-                return False
-            self.vectors[start : start + len(vectors)] = vectors
-            self.used = start + len(vectors)
-            return True
-
-
-def _between(ascending: Tensor, start: int, stop: int) -> slice:
-    """Return where the numbers from ``start`` up to ``stop`` stand."""
-    edges = torch.tensor([start, stop], device=ascending.device)
-    first, last = torch.searchsorted(ascending, edges).tolist()
-    return slice(first, last)
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> Self:
+        """Read an index that :meth:`save` wrote, mapped into memory; every file is checked first."""
+        card = read_card(folder, cls.kind)
+        settings = dict(card["settings"])
+        found = cls.__new__(cls)
+        vectors = read_vectors(folder, (card["labels"], card["dim"]))
+        found._begin(vectors, torch.tensor(settings.pop("longest")), **settings)
+        found._removed = torch.tensor(card["removed"], dtype=torch.int64)
+        return found

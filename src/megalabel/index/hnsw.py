@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from megalabel.errors import SettingError
 from megalabel.index._approximate import Approximate, as_labels, check_settings
-from megalabel.index._faiss import borrowed, faiss_threads
-from megalabel.index._store import read_faiss
+from megalabel.index._faiss import borrowed, faiss_threads, with_level
+from megalabel.index._store import VECTORS, read_faiss, read_vectors
 from megalabel.progress import progress
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["HnswIndex"]
 
 _BLOCK = 4096  # labels put into the graph at a time
+_ROWS = 65_536  # labels measured at a time
+_COMMON = 0.3  # length of the mean, as a share of that of labels, from which on it is taken off
 _SCORED = 32  # labels scored for one that is kept, at most, as measured: most links lead back
 
 
@@ -29,8 +32,11 @@ class HnswIndex(Approximate):
 
     Every label is linked to near ones; a search walks from far links to close ones and
     keeps the ``ef_search`` best labels seen. Vectors need not be of unit length: near is what
-    has a large product (Morozov and Babenko, NeurIPS 2018). Quick for single queries, slow to
-    build; memory is about 4 (d + 2 M) bytes a label, the label vectors among them.
+    has a large product (Morozov and Babenko, NeurIPS 2018). Where all labels have much in
+    common, as those of a head with a bias, the mean is taken off in the graph, which leaves the
+    order of labels as it is, and lengths are made equal as for :class:`IvfIndex`: otherwise many
+    labels could not be reached. Quick for single queries, slow to build; memory is about
+    4 (d + 2 M) bytes a label, the label vectors among them, and 4 d more for such labels.
 
     Made by :meth:`build` or :meth:`load`; ``ef_search`` may be set at any time.
 
@@ -44,13 +50,23 @@ class HnswIndex(Approximate):
     kind = "hnsw"
 
     def __init__(
-        self, faiss_index: Any, vectors: Tensor, *, M: int, ef_construction: int, ef_search: int, seed: int
+        self,
+        faiss_index: Any,
+        vectors: Tensor,
+        *,
+        M: int,
+        ef_construction: int,
+        ef_search: int,
+        seed: int,
+        beside: bool = False,
     ) -> None:
         super().__init__(faiss_index, vectors)
+        self._beside = beside  # the graph holds other vectors than those of the labels
         self.M = M
         self.ef_construction = ef_construction
         self.ef_search = ef_search
         self.seed = seed
+        self._last: tuple[int, Any, Any] = (0, None, None)
 
     @classmethod
     def build(
@@ -78,8 +94,9 @@ class HnswIndex(Approximate):
         if M < 2:
             raise SettingError(f"M must be at least 2, not {M}")
         labels = as_labels(vectors)
-        rows = labels.numpy()
-        with faiss_threads(threads) as faiss:
+        linked = _without_mean(labels)
+        rows = linked.numpy()
+        with faiss_threads(count=threads) as faiss:
             graph = faiss.IndexHNSWFlat(rows.shape[1], M, faiss.METRIC_INNER_PRODUCT)
             graph.hnsw.efConstruction = ef_construction
             graph.hnsw.rng = faiss.RandomGenerator(seed)
@@ -88,7 +105,8 @@ class HnswIndex(Approximate):
                     graph.add(rows[start : start + _BLOCK])
                     step(min(_BLOCK, len(rows) - start))
         settings = {"M": M, "ef_construction": ef_construction, "ef_search": ef_search, "seed": seed}
-        return cls(graph, borrowed(graph, graph.storage, *labels.shape), **settings)
+        held = borrowed(graph, graph.storage, *labels.shape) if linked is labels else labels
+        return cls(graph, held, beside=linked is not labels, **settings)
 
     @property
     def effort(self) -> int:
@@ -111,18 +129,46 @@ class HnswIndex(Approximate):
         return {name: getattr(self, name) for name in names}
 
     def _propose(self, queries: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-        with faiss_threads() as faiss:
-            looked_at = faiss.SearchParametersHNSW(efSearch=max(self.ef_search, count))
-            found: NDArray[np.int64] = self.faiss_index.search(queries, count, params=looked_at)[1]
-        return found
+        scores = np.empty((len(queries), count), dtype=np.float32)
+        ids = np.empty((len(queries), count), dtype=np.int64)
+        with faiss_threads(len(queries)) as faiss:
+            at = faiss.swig_ptr
+            how = self._how(faiss, self._looked_at(count))
+            self.faiss_index.search_c(len(queries), at(queries), count, at(scores), at(ids), how)
+        return ids
+
+    def _how(self, faiss: Any, looked_at: int) -> Any:
+        """Return the settings of a search; those of the last one are kept, since making them takes its time."""
+        last = self._last
+        if last[0] != looked_at or last[1] is not self._selector:
+            how = faiss.SearchParametersHNSW(efSearch=looked_at, sel=self._selector)
+            last = self._last = looked_at, self._selector, how
+        return last[2]
+
+    def _looked_at(self, count: int) -> int:
+        """Return the labels a search keeps on its way: removed ones take places among them, so there are more."""
+        most = max(self.ef_search, count)
+        return most + min(most, len(self.removed))
 
     def _scored(self, count: int) -> int:
-        return max(self.ef_search, count) * min(self.M, _SCORED)
+        return self._looked_at(count) * min(self.M, _SCORED)
 
     def _parts(self) -> tuple[Any, Tensor | None]:
-        return self.faiss_index, None
+        return self.faiss_index, self.vectors if self._beside else None
 
     @classmethod
     def _restore(cls, folder: str | PathLike[str], card: dict[str, Any]) -> Self:
         graph = read_faiss(folder, "IO_FLAG_MMAP_IFC", "IndexHNSWFlat", card["labels"])
-        return cls(graph, borrowed(graph, graph.storage, graph.ntotal, graph.d), **card["settings"])
+        shape = card["labels"], card["dim"]
+        beside = VECTORS in card["files"]
+        vectors = read_vectors(folder, shape) if beside else borrowed(graph, graph.storage, *shape)
+        return cls(graph, vectors, beside=beside, **card["settings"])
+
+
+def _without_mean(labels: Tensor) -> Tensor:
+    """Return vectors that lie around zero and rank as these do; the same where there is little to take off."""
+    mean = labels.mean(dim=0)
+    length = sum(float(part.square().sum()) for part in torch.split(labels, _ROWS)) / len(labels)
+    if float(mean.square().sum()) <= _COMMON**2 * length:
+        return labels
+    return with_level(labels - mean)

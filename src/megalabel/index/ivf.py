@@ -124,9 +124,9 @@ class IvfIndex(Approximate):
         products, lists = near.numpy(), places.numpy()
         scores = np.empty((len(queries), count), dtype=np.float32)
         ids = np.empty((len(queries), count), dtype=np.int64)
-        with faiss_threads() as faiss:
+        with faiss_threads(len(queries)) as faiss:
             at = faiss.swig_ptr
-            how = faiss.SearchParametersIVF(nprobe=probed)
+            how = faiss.SearchParametersIVF(nprobe=probed, sel=self._selector)
             self.faiss_index.search_preassigned_c(
                 len(queries), at(queries), count, at(lists), at(products), at(scores), at(ids), False, how
             )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from megalabel.errors import DataError
 from megalabel.index._store import read_kind
+from megalabel.index.exact import ExactIndex
 from megalabel.index.hnsw import HnswIndex
 from megalabel.index.ivf import IvfIndex
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["load_index"]
 
 
-def load_index(folder: str | PathLike[str]) -> HnswIndex | IvfIndex:
-    """Read an index that ``save`` of :class:`HnswIndex` or :class:`IvfIndex` wrote, mapped into memory.
+def load_index(folder: str | PathLike[str]) -> ExactIndex | HnswIndex | IvfIndex:
+    """Read an index that ``save`` wrote, of whatever kind, mapped into memory.
 
     Every file is checked against the size and hash it was saved with; what is missing,
     damaged or no index at all is a DataError of one line.
@@ -28,8 +29,11 @@ def load_index(folder: str | PathLike[str]) -> HnswIndex | IvfIndex:
     [[7]]
     """
     kind = read_kind(folder)
-    if kind == "hnsw":
-        return HnswIndex.load(folder)
-    if kind == "ivf":
-        return IvfIndex.load(folder)
-    raise DataError(f"this index is of the unknown kind {kind!r}", path=folder, remedy="update megalabel")
+    known: dict[str, type[ExactIndex | HnswIndex | IvfIndex]] = {
+        "exact": ExactIndex,
+        "hnsw": HnswIndex,
+        "ivf": IvfIndex,
+    }
+    if kind not in known:
+        raise DataError(f"this index is of the unknown kind {kind!r}", path=folder, remedy="update megalabel")
+    return known[kind].load(folder)

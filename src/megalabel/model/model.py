@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from megalabel.data.dataset import Split
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.fusion import union
-from megalabel.index import ExactIndex
 from megalabel.metrics.evaluate import evaluate
 from megalabel.metrics.propensity import inverse_propensity
+from megalabel.model.build_index import build_index
 from megalabel.model.explain import Explanation, explain
+from megalabel.model.indexes import Indexes
 from megalabel.model.live_labels import LiveLabels
 from megalabel.model.new_labels import NewLabels
 from megalabel.model.prediction import Prediction
@@ -24,7 +25,7 @@ from megalabel.model.state import State
 from megalabel.model.store import load_parts, save_model
 from megalabel.progress import progress
 from megalabel.training.fitted import Fitted
-from megalabel.training.vectors import LabelSide, fold_labels, fold_queries, label_side, query_side
+from megalabel.training.vectors import LabelSide, fold_queries, label_side, query_side
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset, Labels
     from megalabel.fusion import Fusion
     from megalabel.heads.answers import Answers
+    from megalabel.index import Choice
     from megalabel.metrics.report import Report
+    from megalabel.model.built import Built
     from megalabel.model.train_rows import TrainRows
     from megalabel.training.network import Network
     from megalabel.types import Tokens
@@ -56,6 +59,7 @@ class Model:
         fitted: heads that train no encoder.
         fusion: puts all heads together; without it, scores of the network's heads are added.
         removed: ids of labels that are not found.
+        built: indexes over the labels; where there is none, search is exact.
 
     >>> from megalabel import load, train
     >>> data = load("synthetic:points=400,labels=30")
@@ -79,6 +83,7 @@ class Model:
         fitted: Fitted | None = None,
         fusion: Fusion | None = None,
         removed: Sequence[int] | NDArray[np.int64] = (),
+        built: Sequence[Built] = (),
     ) -> None:
         self.network = network
         self.weights = dict(weights)
@@ -89,7 +94,7 @@ class Model:
         start = State(labels, seen, fitted, len(labels), gone)
         self._live = LiveLabels(start, lambda: self._rules)
         self._start = start  # the labels of the training
-        self._made: dict[tuple[tuple[str, float], ...], ExactIndex] = {}
+        self.indexes = Indexes(self.label_side, built)
 
     @property
     def state(self) -> State:
@@ -144,10 +149,15 @@ class Model:
         """Give a label another text; what was learnt from its points stays."""
         self._live.rename(uid, text)
 
-    def predict(self, texts: Sequence[str], k: int = 5, *, heads: str = "all") -> list[list[Prediction]]:
-        """Return the k best labels of each text, best first; all of them where there are fewer than k."""
+    def predict(
+        self, texts: Sequence[str], k: int = 5, *, heads: str = "all", tail: float | None = None
+    ) -> list[list[Prediction]]:
+        """Return the k best labels of each text, best first; all of them where there are fewer than k.
+
+        ``tail`` in place of the model's own brings rare labels forward, from 0 (not at all) to 1.
+        """
         state = self.state
-        found = self._search(state, texts, min(k, len(state.labels)), heads)
+        found = self._search(state, texts, min(k, len(state.labels)), heads, tail=tail)
         return [
             [
                 Prediction(int(label), state.labels.uids[label], state.labels.texts[label], float(score))
@@ -157,9 +167,17 @@ class Model:
             for ids, scores in zip(found.ids, found.scores, strict=True)
         ]
 
-    def search(self, texts: Sequence[str], k: int, *, heads: str = "all", exclude: csr_matrix | None = None) -> TopK:
+    def search(
+        self,
+        texts: Sequence[str],
+        k: int,
+        *,
+        heads: str = "all",
+        exclude: csr_matrix | None = None,
+        tail: float | None = None,
+    ) -> TopK:
         """Return ids and scores [n, k] for texts; ``exclude`` [n, L] leaves pairs out before the cut."""
-        return self._search(self.state, texts, k, heads, exclude)
+        return self._search(self.state, texts, k, heads, exclude, tail)
 
     def answers(self, texts: Sequence[str]) -> dict[str, Answers]:
         """Return what each head says of the texts by itself."""
@@ -172,10 +190,17 @@ class Model:
         return self._candidates(self.state, texts, exclude)
 
     def _search(
-        self, state: State, texts: Sequence[str], k: int, heads: str, exclude: csr_matrix | None = None
+        self,
+        state: State,
+        texts: Sequence[str],
+        k: int,
+        heads: str,
+        exclude: csr_matrix | None = None,
+        tail: float | None = None,
     ) -> TopK:
+        self._check_tail(tail)
         if heads == "all" and self.fusion is not None:
-            return self._fused(state, texts, k, exclude)
+            return self._fused(state, texts, k, exclude, self.tail if tail is None else tail)
         if heads in state.fitted.heads:
             return self._answers(state, texts)[heads].best(k, exclude)
         weights = self.chosen(heads)
@@ -185,11 +210,8 @@ class Model:
 
     def _dense(self, state: State, weights: Mapping[str, float], queries: Mapping[str, Tensor]) -> Answers:
         """Answer by heads of the network, their scores added with these weights."""
-        key = tuple(weights.items())
-        if key not in self._made:
-            self._made[key] = ExactIndex(fold_labels(self.label_side(), weights)[0])
         folded = fold_queries(queries, weights, bias=self._biased(weights))
-        return state.dense(self._made[key], weights, folded)
+        return state.dense(self.indexes.of(weights), folded)
 
     def _biased(self, weights: Mapping[str, float]) -> bool:
         return any(self.network.head(name).bias is not None for name in weights)
@@ -208,20 +230,18 @@ class Model:
         ids = union(*more, *(answer.best(k, exclude) for answer in answers.values()))
         return ids, {name: answer.of(ids) for name, answer in answers.items()}
 
-    def _fused(self, state: State, texts: Sequence[str], k: int, exclude: csr_matrix | None) -> TopK:
+    def _fused(self, state: State, texts: Sequence[str], k: int, exclude: csr_matrix | None, tail: float) -> TopK:
         """Rank the candidates of all heads by the fusion, some queries at a time."""
         assert self.fusion is not None
         seen = state.seen
-        rare = inverse_propensity(seen.counts, seen.points, *seen.propensity) if self.tail else None
+        rare = inverse_propensity(seen.counts, seen.points, *seen.propensity) if tail else None
         parts = []
         with progress("searching", total=len(texts), unit="queries") as step:
             for start in range(0, len(texts), ROWS):
                 some = slice(start, min(start + ROWS, len(texts)))
                 out = None if exclude is None else exclude[some]
                 ids, scores = self._candidates(state, texts[some], out)
-                parts.append(
-                    self.fusion.rank(scores, ids, state.fitted.counts, k, inverse_propensity=rare, tail=self.tail)
-                )
+                parts.append(self.fusion.rank(scores, ids, state.fitted.counts, k, inverse_propensity=rare, tail=tail))
                 step(some.stop - start)
         return TopK(np.concatenate([part.ids for part in parts]), np.concatenate([part.scores for part in parts]))
 
@@ -294,6 +314,14 @@ class Model:
                 remedy="evaluate on the data the model was trained for",
             )
 
+    def _check_tail(self, tail: float | None) -> None:
+        if tail is None:
+            return
+        if self.fusion is None:
+            raise SettingError("tail is for fused models, this one adds scores", remedy="train auto, or leave it out")
+        if not 0 <= tail <= 1:
+            raise SettingError(f"tail must lie in 0 to 1, not {tail}")
+
     def chosen(self, heads: str) -> dict[str, float]:
         """Return the weights of the heads asked for: ``all``, or one of them by name."""
         if heads == "all":
@@ -320,6 +348,15 @@ class Model:
         self.network.eval()
         return NewLabels(self.network, self._start.fitted, self._side, self._start.labels.texts)
 
+    def build_index(
+        self, kind: str = "auto", *, heads: str = "all", queries: Sequence[str] | None = None, **settings: Any
+    ) -> dict[str, Choice]:
+        """Build an index over the labels and measure it; it is used from now on and saved with the model.
+
+        :func:`~megalabel.model.build_index.build_index` says what the settings are.
+        """
+        return build_index(self, kind, heads, queries, settings)
+
     def _tokenise(self, texts: Sequence[str]) -> Tokens:
         if isinstance(texts, str):
             raise SettingError("give a list of texts, not one text", remedy='for example model.predict(["some text"])')
@@ -329,28 +366,27 @@ class Model:
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False, texts: bool = True) -> None:
         """Write the model: recipe, encoder, weights (safetensors) and labels; whole or not at all.
 
-        Labels that were added take their places among the others, as if all had been trained.
+        Labels that were added take their places among the others, as if all had been trained;
+        an index keeps them beside it, so that it need not be built again.
         The texts of the training are kept for :meth:`explain`, as many bytes as they have;
         ``texts=False`` leaves them out.
         """
         save_model(self, folder, overwrite=overwrite, texts=texts)
 
     @classmethod
-    def load(cls, folder: str | PathLike[str], *, tail: float | None = None, device: str = "auto") -> Model:
+    def load(
+        cls, folder: str | PathLike[str], *, tail: float | None = None, device: str = "auto", exact: bool = False
+    ) -> Model:
         """Read a model that :meth:`save` wrote; a run folder works as well.
 
         ``tail`` is in place of the recipe's: above 0, a fused model brings rare labels forward.
         ``device`` is where the network computes, whatever it was trained on: ``cpu``, ``cuda``,
         ``cuda:1``, ``mps``; ``auto`` is ``cuda`` if there is one, else ``cpu``.
+        An index saved with the model is mapped into memory and used; ``exact`` leaves it out.
         """
-        parts = load_parts(folder, device)
+        parts = load_parts(folder, device, exact=exact)
         model = cls(*parts)
+        model._check_tail(tail)
         if tail is not None:
-            if model.fusion is None:
-                raise SettingError(
-                    "tail is for fused models, this one adds scores", path=folder, remedy="train auto, or leave it out"
-                )
-            if not 0 <= tail <= 1:
-                raise SettingError(f"tail must lie in 0 to 1, not {tail}")
             model.tail = tail
         return model

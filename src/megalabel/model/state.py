@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from megalabel.data.dataset import Labels
     from megalabel.heads.memory import Memory
+    from megalabel.model.built import Built
     from megalabel.model.seen import Seen
 
 __all__ = ["State"]
@@ -78,13 +79,16 @@ class State:
         """The number of labels that can be found."""
         return len(self.labels) - len(self.removed)
 
-    def dense(self, index: ExactIndex, weights: Mapping[str, float], queries: Tensor) -> Answers:
-        """Answer by products: ``index`` holds the labels of the training, folded with these weights."""
-        silent = self._silent
-        key = tuple(weights.items())
-        if len(silent):
-            index = self._once(("trained", key), lambda: index.remove(silent))
-        return self._merged(DenseAnswers(index, queries), lambda: DenseAnswers(self._rows_index(weights), queries))
+    def dense(self, built: Built, queries: Tensor) -> Answers:
+        """Answer by products: ``built`` holds the labels of the training, folded with its weights."""
+        weights = built.weights
+        if len(self._silent):
+            made = self._once(("trained", built.key), lambda: (built, built.without(self._silent)))
+            if made[0] is not built:  # another index was built since
+                made = self._made["trained", built.key] = built, built.without(self._silent)
+            built = made[1]
+        trained = built.answers(queries, self.first)
+        return self._merged(trained, lambda: DenseAnswers(self._rows_index(weights), queries))
 
     def fitted_answers(self, texts: Sequence[str], vectors: Mapping[str, Tensor]) -> dict[str, Answers]:
         """Answer by the heads that train no encoder."""
@@ -125,7 +129,11 @@ class State:
 
     def _rows_index(self, weights: Mapping[str, float]) -> ExactIndex:
         """Return an index of the changed labels."""
-        return self._once(("rows", tuple(weights.items())), lambda: ExactIndex(self._folded(self.rows, weights)))
+        return self._once(("rows", tuple(weights.items())), lambda: ExactIndex(self.folded(weights)))
+
+    def folded(self, weights: Mapping[str, float]) -> Tensor:
+        """Return the vectors [c, d] of the changed labels, folded with these weights."""
+        return self._folded(self.rows, weights)
 
     @staticmethod
     def _folded(rows: Rows, weights: Mapping[str, float]) -> Tensor:

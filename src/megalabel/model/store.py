@@ -19,6 +19,7 @@ from megalabel.errors import DataError
 from megalabel.files import json_rows, writing, writing_folder
 from megalabel.fusion import Fusion
 from megalabel.model.folded import fold_fitted, fold_tensors, head_tensors
+from megalabel.model.indexes import INDEX, load_indexes
 from megalabel.model.seen import Seen
 from megalabel.model.train_rows import TrainRows
 from megalabel.training.find_device import find_device
@@ -27,13 +28,14 @@ from megalabel.training.fitted import Fitted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from megalabel.model.built import Built
     from megalabel.model.model import Model
     from megalabel.training.network import Network
 
 __all__ = ["find_model", "load_parts", "read_labels", "save_model"]
 
-FORMAT = 2  # of a model folder
-READABLE = (1, 2)  # 1 has no removed labels
+FORMAT = 3  # of a model folder
+READABLE = (1, 2, 3)  # 1 has no removed labels, 2 no index
 LABELS = "labels.jsonl.gz"
 TRAIN = "train"
 
@@ -48,6 +50,7 @@ class Parts(NamedTuple):
     fitted: Fitted
     fusion: Fusion | None
     removed: NDArray[np.int64]
+    built: list[Built]
 
 
 def save_model(model: Model, folder: str | PathLike[str], *, overwrite: bool, texts: bool) -> None:
@@ -75,6 +78,7 @@ def save_model(model: Model, folder: str | PathLike[str], *, overwrite: bool, te
             "propensity": state.seen.propensity,
             "weights": model.weights,
             "fusion": None if model.fusion is None else model.fusion.to_dict(),
+            "index": model.indexes.save(place / INDEX, state),
             "sha256": {path.relative_to(place).as_posix(): _sha256(path) for path in _files(place)},
         }
         with writing(place / "model.json") as out:
@@ -92,8 +96,11 @@ def find_model(folder: str | PathLike[str]) -> Path:
     return place
 
 
-def load_parts(folder: str | PathLike[str], device: str = "auto") -> Parts:
-    """Read what :func:`save_model` wrote, every file checked first; the network is on the device."""
+def load_parts(folder: str | PathLike[str], device: str = "auto", *, exact: bool = False) -> Parts:
+    """Read what :func:`save_model` wrote, every file checked first; the network is on the device.
+
+    ``exact`` leaves the indexes where they are.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -104,7 +111,7 @@ def load_parts(folder: str | PathLike[str], device: str = "auto") -> Parts:
     chosen = find_device(device)
     place = find_model(folder)
     card = _read_card(place / "model.json")
-    _check_files(place, card["sha256"])
+    _check_files(place, {name: found for name, found in card["sha256"].items() if not _of_index(name)})
     labels, counts, removed = _read_labels(place / LABELS)
     recipe = load_recipe(place / "recipe.yaml")
     network = Network(recipe, load_encoder(place / "encoder"), len(labels))
@@ -122,7 +129,9 @@ def load_parts(folder: str | PathLike[str], device: str = "auto") -> Parts:
         for name, value in wanted.items():
             value.copy_(tensors[name])
     network.to(chosen).eval()
-    return Parts(network, labels, card["weights"], seen, fitted, fusion, removed)
+    cards = [] if exact else card.get("index", [])
+    built = [one.to(chosen) for one in load_indexes(place / INDEX, cards, list(network.heads), len(labels))]
+    return Parts(network, labels, card["weights"], seen, fitted, fusion, removed, built)
 
 
 def read_labels(folder: str | PathLike[str]) -> list[dict[str, Any]]:
@@ -138,6 +147,11 @@ def read_labels(folder: str | PathLike[str]) -> list[dict[str, Any]]:
         for label, (uid, text, points) in rows
         if label not in gone
     ]
+
+
+def _of_index(name: str) -> bool:
+    """Say if the card of an index vouches for a file; the card of the model does for the cards of indexes."""
+    return name.startswith(f"{INDEX}/") and not name.endswith("/index.json")
 
 
 def _train_rows(place: Path, hashes: Mapping[str, str]) -> Callable[[], TrainRows] | None:

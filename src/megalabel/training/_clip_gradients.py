@@ -9,15 +9,19 @@ import torch
 from torch import Tensor
 
 from megalabel.errors import SettingError
+from megalabel.training.ranks import ALONE, Ranks
 
 __all__ = ["clip_gradients"]
 
 
 @torch.no_grad()
-def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
+def clip_gradients(
+    parameters: Iterable[Tensor], max_norm: float, *, sharded: Iterable[Tensor] = (), ranks: Ranks = ALONE
+) -> float:
     """Scale all gradients in place so that their joint Euclidean norm is at most ``max_norm``.
 
-    Returns the norm before clipping. Sparse gradients are coalesced first (and stay so),
+    ``sharded`` are those parameters of which every rank has rows of its own: their norm is that of the rows
+    of all ranks. Returns the norm before clipping. Sparse gradients are coalesced first (and stay so),
     since entries of one row must be added before they are squared. When the norm is not
     finite nothing is scaled: look at the returned number and do not step.
 
@@ -31,16 +35,17 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
     """
     if not max_norm > 0:
         raise SettingError(f"max_norm is {max_norm}", remedy="give a number above 0")
-    values = []
+    parts = {id(parameter) for parameter in sharded}
+    values, norms = [], []
     for parameter in parameters:
         if parameter.grad is None:
             continue
         if parameter.grad.is_sparse:
             parameter.grad = parameter.grad.coalesce()
-            values.append(parameter.grad.values())
-        else:
-            values.append(parameter.grad)
-    norms = [torch.linalg.vector_norm(value, dtype=_wide(value)) for value in values]
+        value = parameter.grad.values() if parameter.grad.is_sparse else parameter.grad
+        norm = torch.linalg.vector_norm(value, dtype=_wide(value))
+        values.append(value)
+        norms.append(ranks.sum(norm.square()).sqrt() if id(parameter) in parts else norm)
     device = norms[0].device if norms else None
     total = torch.stack([norm.to(device) for norm in norms]).cpu().double().norm().item() if norms else 0.0
     if math.isfinite(total) and total > max_norm:

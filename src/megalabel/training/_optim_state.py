@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 
 from megalabel.errors import DataError
 
-__all__ = ["flatten_state", "restore_state"]
+__all__ = ["flatten_state", "restore_state", "row_state"]
 
 REMEDY = "go on with the recipe and the data that made it"
 
@@ -71,6 +71,21 @@ def restore_state(optimiser: Optimizer, tensors: Mapping[str, Tensor], scalars: 
             value = value.detach().clone()
         state.setdefault(int(place), {})[key] = value
     optimiser.load_state_dict({"state": state, "param_groups": groups})
+
+
+def row_state(optimiser: Optimizer, names: Iterable[str], tables: Mapping[str, Tensor]) -> set[str]:
+    """Return those names of state with a number or more for each row of the named tables.
+
+    >>> import torch
+    >>> table = torch.nn.Parameter(torch.zeros(2, 3))
+    >>> optimiser = torch.optim.AdamW([{"params": [table], "names": ["heads.a.table"]}])
+    >>> sorted(row_state(optimiser, ["0.exp_avg", "0.exp_avg_sq", "0.step"], {"heads.a.table": table}))
+    ['0.exp_avg', '0.exp_avg_sq']
+    """
+    parameters = list(chain.from_iterable(group["params"] for group in optimiser.param_groups))
+    places = {place for place, part in enumerate(parameters) if any(part is table for table in tables.values())}
+    one = {"step"} if isinstance(optimiser, AdamW) else set()  # which counts for the whole table
+    return {name for name in names if int(name.partition(".")[0]) in places and name.partition(".")[2] not in one}
 
 
 def _check_shape(name: str, value: Tensor, parameter: Tensor) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from megalabel.errors import DataError
 from megalabel.types import Tokens
 
-__all__ = ["Inputs", "count_rows", "cut", "tensors_in"]
+__all__ = ["Inputs", "count_rows", "cut", "cut_tokens", "tensors_in"]
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments
 
@@ -41,14 +41,19 @@ def cut(inputs: Inputs, begin: int, end: int) -> Inputs:
         if isinstance(value, Mapping):
             return {key: part(entry) for key, entry in value.items()}
         if isinstance(value, Tokens):
-            first, last = value.offsets[begin], value.offsets[end]
-            return Tokens(value.ids[first:last], value.offsets[begin : end + 1] - first)
+            return cut_tokens(value, begin, end)
         if isinstance(value, list | tuple):
             return type(value)(_copy(entry) for entry in value[begin:end])
         return _copy(value[begin:end]) if _is_rows(value) else value
 
     args, kwargs = inputs
     return tuple(part(value) for value in args), {key: part(value) for key, value in kwargs.items()}
+
+
+def cut_tokens(tokens: Tokens, begin: int, end: int) -> Tokens:
+    """Return texts begin to end; ids are not copied."""
+    first, last = tokens.offsets[begin], tokens.offsets[end]
+    return Tokens(tokens.ids[first:last], tokens.offsets[begin : end + 1] - first)
 
 
 def _copy(value: Any) -> Any:

@@ -4,9 +4,10 @@ A checkpoint is a folder ``000007-step-1200`` (the seventh save, after 1,200 ste
 
     tensors.safetensors  arrays.safetensors  state.json  manifest.json
 
-It is filled under a hidden name, flushed to the disk and renamed: what has a visible name
-is complete. The manifest holds size and SHA-256 of every file; loading checks them and
-passes over what does not match. One process writes to a folder at a time.
+and, where several ranks trained, ``rows-00000.safetensors`` and so on: the rows of each rank's own
+labels. Any number of ranks can read it. It is filled under a hidden name, flushed to the disk and
+renamed: what has a visible name is complete. The manifest holds size and SHA-256 of every file;
+loading checks them and passes over what does not match. One run writes to a folder at a time.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from megalabel.errors import DataError, WriteError
 from megalabel.training._checkpoint_files import flush_folder, hash_file, load_tensors, write_bytes, write_tensors
+from megalabel.training._checkpoint_rows import is_rows, write_rows
 from megalabel.training._randomness import capture_randomness, restore_randomness
+from megalabel.training.ranks import ALONE, Ranks
 
 __all__ = [
     "Checkpoint",
@@ -55,6 +59,22 @@ class Checkpoint:
     state: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
     notes: tuple[str, ...] = ()  # one line for every newer checkpoint that could not be read
+    parts: tuple[dict[str, Tensor], ...] = ()  # rows of tensors, one part for each rank that wrote
+
+    def names(self) -> set[str]:
+        """Return the names of all tensors, whole or in parts."""
+        return set(self.tensors).union(*self.parts)
+
+    def part(self, name: str, own: range | None) -> Tensor:
+        """Return a tensor, or some rows of one that has a row for each label, however many ranks wrote it."""
+        if name in self.tensors:
+            return self.tensors[name] if own is None else self.tensors[name][own.start : own.stop]
+        own = range(sum(len(part[name]) for part in self.parts)) if own is None else own
+        found, first = [], 0
+        for part in self.parts:
+            found.append(part[name][max(0, own.start - first) : max(0, own.stop - first)])
+            first += len(part[name])
+        return torch.cat(found)
 
 
 def save_checkpoint(
@@ -64,6 +84,8 @@ def save_checkpoint(
     state: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]] | None = None,
     *,
+    rows: Mapping[str, Tensor] | None = None,
+    ranks: Ranks = ALONE,
     tags: Iterable[str] = (),
     keep: int = 2,
 ) -> Path:
@@ -74,6 +96,9 @@ def save_checkpoint(
     newest (this one included) and, for every tag ("best", say), the newest that has it.
     Where there is no room, a WriteError is raised and earlier checkpoints stay.
 
+    With several ``ranks``, all call this together: each writes its own of ``rows``, the first one all the
+    rest, of which every rank has the same. The folder must be on a disk that all of them share.
+
     >>> import tempfile, torch
     >>> folder = tempfile.mkdtemp()
     >>> for step in (10, 20, 30, 40):
@@ -83,48 +108,76 @@ def save_checkpoint(
     >>> load_checkpoint(folder, tag="best").step
     10
     """
-    folder = Path(folder)
-    temporary: Path | None = None
+    folder, rows = Path(folder), dict(rows or {})
+    if ranks.alone:
+        tensors, rows = {**tensors, **rows}, {}
     text = json.dumps(dict(state)).encode()
+    name = ranks.told(lambda: _begin(folder, step))
+    temporary = folder / f".{name}.part"
+
+    def finish() -> None:
+        try:
+            files = {
+                **written,
+                TENSORS: write_tensors(temporary / TENSORS, tensors),
+                ARRAYS: write_tensors(temporary / ARRAYS, arrays or {}),
+                STATE: write_bytes(temporary / STATE, [text]),
+            }
+            manifest = {"format": FORMAT, "step": step, "tags": sorted(set(tags)), "files": files}
+            write_bytes(temporary / MANIFEST, [json.dumps({**manifest, "sha256": _seal(manifest)}, indent=1).encode()])
+            flush_folder(temporary)
+            temporary.rename(folder / name)
+            flush_folder(folder)
+        except OSError as error:
+            raise _failed(folder, error) from error
+
+    try:
+        written = {} if ranks.alone else write_rows(temporary, rows, ranks)
+        ranks.told(finish)
+    finally:
+        if ranks.first:
+            shutil.rmtree(temporary, ignore_errors=True)
+    if ranks.first:
+        _prune(list_checkpoints(folder), max(keep, 1))
+    return folder / name
+
+
+def _begin(folder: Path, step: int) -> str:
+    """Make the hidden folder of a new checkpoint and return its name to be."""
     try:
         _prepare(folder)
         earlier = list_checkpoints(folder)
         name = f"{_number(earlier[0]) + 1 if earlier else 1:06d}-step-{step}"
-        temporary = folder / f".{name}.part"
-        temporary.mkdir()
-        files = {
-            TENSORS: write_tensors(temporary / TENSORS, tensors),
-            ARRAYS: write_tensors(temporary / ARRAYS, arrays or {}),
-            STATE: write_bytes(temporary / STATE, [text]),
-        }
-        manifest = {"format": FORMAT, "step": step, "tags": sorted(set(tags)), "files": files}
-        write_bytes(temporary / MANIFEST, [json.dumps({**manifest, "sha256": _seal(manifest)}, indent=1).encode()])
-        flush_folder(temporary)
-        temporary.rename(folder / name)
-        flush_folder(folder)
+        (folder / f".{name}.part").mkdir()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise WriteError(f"could not save a checkpoint, {reason}; earlier ones are kept", path=folder) from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-    _prune([folder / name, *earlier], max(keep, 1))
-    return folder / name
+        raise _failed(folder, error) from error
+    return name
 
 
-def load_checkpoint(folder: str | PathLike[str], *, tag: str | None = None) -> Checkpoint:
+def _failed(folder: Path, error: OSError) -> WriteError:
+    reason = (error.strerror or str(error)).lower()
+    return WriteError(f"could not save a checkpoint, {reason}; earlier ones are kept", path=folder)
+
+
+def load_checkpoint(folder: str | PathLike[str], *, tag: str | None = None, ranks: Ranks = ALONE) -> Checkpoint:
     """Return the newest checkpoint that is whole, or the newest with this tag.
 
-    Every file is checked against the manifest. A damaged checkpoint is passed over, with
-    a line in ``notes``; when none is left that is a DataError.
+    Every file is checked against the manifest; with several ranks by the first, for all. A damaged
+    checkpoint is passed over, with a line in ``notes``; when none is left that is a DataError.
     """
-    folder = Path(folder)
+    name, notes = ranks.told(lambda: _find(Path(folder), tag))
+    return _open(Path(folder) / name, notes)
+
+
+def _find(folder: Path, tag: str | None) -> tuple[str, list[str]]:
+    """Return the name of the newest checkpoint that is whole, and what is wrong with newer ones."""
     notes: list[str] = []
     for path in list_checkpoints(folder):
         try:
             manifest = _read_manifest(path)
             if tag is None or tag in manifest["tags"]:
-                return _read(path, manifest, notes)
+                _check(path, manifest)
+                return path.name, notes
         except DataError as error:
             notes.append(f"passed over a damaged checkpoint: {error}")
     which = "" if tag is None else f" tagged {tag!r}"
@@ -189,8 +242,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     raise DataError(what, path=path)
 
 
-def _read(path: Path, manifest: dict[str, Any], notes: list[str]) -> Checkpoint:
-    """Check every file and load them, or raise a DataError."""
+def _check(path: Path, manifest: dict[str, Any]) -> None:
+    """Raise a DataError for the first file that is not as it was written."""
     for name, record in manifest["files"].items():
         try:
             found = hash_file(path / name)
@@ -201,6 +254,12 @@ def _read(path: Path, manifest: dict[str, Any], notes: list[str]) -> Checkpoint:
             raise DataError(f"{name} has {found['bytes']:,} bytes instead of {record['bytes']:,}", path=path)
         if found["sha256"] != record["sha256"]:
             raise DataError(f"the content of {name} was changed", path=path)
+
+
+def _open(path: Path, notes: Iterable[str]) -> Checkpoint:
+    """Map the files of a checkpoint that has been checked."""
+    manifest = _read_manifest(path)
+    parts = sorted(name for name in manifest["files"] if is_rows(name))
     return Checkpoint(
         path=path,
         step=manifest["step"],
@@ -209,4 +268,5 @@ def _read(path: Path, manifest: dict[str, Any], notes: list[str]) -> Checkpoint:
         state=json.loads((path / STATE).read_bytes()),
         arrays={name: tensor.numpy() for name, tensor in load_tensors(path / ARRAYS).items()},
         notes=tuple(notes),
+        parts=tuple(load_tensors(path / name) for name in parts),
     )

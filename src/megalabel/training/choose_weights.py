@@ -10,6 +10,8 @@ import torch
 
 from megalabel.index import ExactIndex
 from megalabel.metrics.measure import measure
+from megalabel.training.ranks import ALONE, Ranks
+from megalabel.training.search_labels import LabelSearch
 from megalabel.training.vectors import LabelSide, fold_labels, fold_queries
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from megalabel.data.dataset import Dataset
     from megalabel.metrics.report import Report
+    from megalabel.types import TopK
 
 __all__ = ["choose_weights", "rank"]
 
@@ -31,16 +34,22 @@ def rank(
     queries: Mapping[str, Tensor],
     labels: Mapping[str, LabelSide],
     weights: Mapping[str, float],
+    ranks: Ranks = ALONE,
 ) -> Report:
-    """Search all labels for the rows of a split with these weights, and measure."""
-    vectors, bias = fold_labels(labels, weights)
-    part = data.split(split)
-    found = ExactIndex(vectors).search(fold_queries(queries, weights, bias=bias), 100, exclude=part.excluded())
+    """Search all labels for the rows of a split with these weights, and measure.
+
+    With several ranks, ``labels`` are the own of each, and all return the same.
+    """
+    found = _search(data, split, queries, labels, weights, 100, ranks)
     return measure(data, found.ids, split)
 
 
 def choose_weights(
-    data: Dataset, queries: Mapping[str, Tensor], labels: Mapping[str, LabelSide], select: str
+    data: Dataset,
+    queries: Mapping[str, Tensor],
+    labels: Mapping[str, LabelSide],
+    select: str,
+    ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """Return the weights with the best ``select`` metric on validation rows, by a plain grid.
 
@@ -50,8 +59,9 @@ def choose_weights(
     """
     names = list(queries)
     best = {name: 1.0 / len(names) for name in names}
-    candidates = _candidates(data, queries, labels, best)
-    scores = {name: _scores(queries[name], labels[name], candidates) for name in names}
+    candidates = _candidates(data, queries, labels, best, ranks)
+    own = ranks.share(len(data.labels))
+    scores = {name: ranks.sum(_scores(queries[name], labels[name], candidates, own)) for name in names}
 
     def value(weights: Mapping[str, float]) -> float:
         mixed = torch.stack([weights[name] * scores[name] for name in names]).sum(dim=0)
@@ -70,26 +80,43 @@ def choose_weights(
     return best
 
 
+def _search(
+    data: Dataset,
+    split: str,
+    queries: Mapping[str, Tensor],
+    labels: Mapping[str, LabelSide],
+    weights: Mapping[str, float],
+    k: int,
+    ranks: Ranks,
+) -> TopK:
+    vectors, bias = fold_labels(labels, weights)
+    index = LabelSearch(ExactIndex(vectors), len(data.labels), ranks)
+    return index.search(fold_queries(queries, weights, bias=bias), k, exclude=data.split(split).excluded())
+
+
 def _candidates(
-    data: Dataset, queries: Mapping[str, Tensor], labels: Mapping[str, LabelSide], equal: Mapping[str, float]
+    data: Dataset,
+    queries: Mapping[str, Tensor],
+    labels: Mapping[str, LabelSide],
+    equal: Mapping[str, float],
+    ranks: Ranks,
 ) -> Tensor:
     """Return labels [Q, C], each once in its row and ascending but for -1 in the place of repeats."""
-    exclude = data.split("val").excluded()
-    found = []
-    for weights in (*({name: 1.0} for name in queries), equal):
-        vectors, bias = fold_labels(labels, weights)
-        top = min(CANDIDATES, len(vectors))
-        found.append(ExactIndex(vectors).search(fold_queries(queries, weights, bias=bias), top, exclude=exclude).ids)
+    ways = (*({name: 1.0} for name in queries), equal)
+    top = min(CANDIDATES, len(data.labels))
+    found = [_search(data, "val", queries, labels, weights, top, ranks).ids for weights in ways]
     ids = np.sort(np.concatenate(found, axis=1), axis=1)
     ids[:, 1:][ids[:, 1:] == ids[:, :-1]] = -1
     return torch.from_numpy(ids.astype(np.int64))
 
 
-def _scores(queries: Tensor, side: LabelSide, candidates: Tensor) -> Tensor:
-    """Return the scores [Q, C] of one head for the candidates of each row, on the CPU."""
+def _scores(queries: Tensor, side: LabelSide, candidates: Tensor, own: range) -> Tensor:
+    """Return the scores [Q, C] of one head for the candidates of each row, on the CPU; 0 for labels not in ``own``."""
     parts = []
-    chunks = (torch.split(part, ROWS) for part in (queries, candidates.clamp_min(0).to(queries.device)))
+    here = (candidates >= own.start) & (candidates < own.stop)
+    places = (candidates - own.start).where(here, 0)
+    chunks = (torch.split(part, ROWS) for part in (queries, places.to(queries.device)))
     for rows, ids in zip(*chunks, strict=True):
         found = torch.bmm(side.vectors[ids], rows.unsqueeze(2)).squeeze(2)
         parts.append(found if side.bias is None else found + side.bias[ids])
-    return torch.cat(parts).cpu()
+    return torch.cat(parts).cpu().where(here, 0.0)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -19,9 +20,12 @@ from megalabel.batching.order import Clustered, Order, Shuffled
 from megalabel.batching.pool import PoolBuilder
 from megalabel.batching.positives import All, One, Picker, Some
 from megalabel.errors import DataError, SettingError
+from megalabel.training._rows import cut_tokens
+from megalabel.training._sum_gradients import sum_gradients
 from megalabel.training.optim import GroupSettings, clip_gradients, make_optimisers
 from megalabel.training.refresh import Refreshed, is_due, refresh
 from megalabel.training.schedule import Schedule
+from megalabel.training.shard_batch import pool_part
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -106,7 +110,7 @@ class Loop:
         while self.place < len(batches):
             rng = generator(self.recipe.seed, "step", self.epoch, self.place)
             batch = builder.build(batches[self.place], rng=rng)
-            torch.manual_seed(int(rng.integers(2**62)))
+            torch.manual_seed(int(rng.integers(2**62)) + self.network.ranks.rank)
             self.place += 1
             if len(batch.queries):
                 yield self._step(batch, builder)
@@ -115,10 +119,8 @@ class Loop:
     def _step(self, batch: Batch, builder: PoolBuilder | CandidateBuilder) -> StepResult:
         self.schedule.apply(min(self.step, self.schedule.total_steps - 1), self.optimisers.values())
         rows = batch.queries.numpy()
-        pool = None if batch.pool is None else batch.pool.numpy()
-        texts = None
-        if self.network.needs_text:
-            texts = self.labels if pool is None else self.labels.take(pool)
+        self._check_agreement(batch)
+        texts = self._label_texts(batch) if self.network.needs_text else None
         there = batch.to(self.network.device)
         log_q = None if self._chance is None or there.pool is None else self._chance.log_q(there.pool)
         parts = self.network.loss(there, self.queries.take(rows), texts, log_q)
@@ -128,8 +130,7 @@ class Loop:
             bad = [name for name, part in parts.items() if not math.isfinite(float(part.detach()))]
             raise self.diverged(f"the loss of {' and '.join(bad) or 'all heads'} is {value}", self.step + 1)
         total.backward()  # type: ignore[no-untyped-call]
-        if self.recipe.training.clip is not None:
-            clip_gradients(self.network.parameters(), self.recipe.training.clip)
+        self._share_gradients()
         for optimiser in self.optimisers.values():
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
@@ -137,10 +138,41 @@ class Loop:
         values = {name: float(part.detach()) for name, part in parts.items()}
         return StepResult(self.epoch, self.step, value, values, len(rows), builder.statistics(batch))
 
+    def _label_texts(self, batch: Batch) -> Tokens:
+        """Return the tokens of the pool's labels, or with several ranks those whose turn is here."""
+        own = self.network.own
+        if batch.pool is None:
+            return self.labels if self.network.ranks.alone else cut_tokens(self.labels, own.start, own.stop)
+        return self.labels.take(batch.pool[pool_part(batch.pool, own)].numpy())
+
+    def _share_gradients(self) -> None:
+        """Add up over the ranks what belongs to all of them, then clip."""
+        network, sharded = self.network, list(self.network.sharded().values())
+        own = {id(parameter) for parameter in sharded}
+        sum_gradients([part for part in network.parameters() if id(part) not in own], network.ranks)
+        if self.recipe.training.clip is not None:
+            others: dict[str, Any] = {} if network.ranks.alone else {"sharded": sharded, "ranks": network.ranks}
+            clip_gradients(network.parameters(), self.recipe.training.clip, **others)
+
+    def _check_agreement(self, batch: Batch) -> None:
+        """Raise a DataError if the ranks stand at different batches, which same data and seeds rule out."""
+        ranks = self.network.ranks
+        if ranks.alone:
+            return
+        parts = [batch.queries, *(part for part in (batch.pool, batch.candidates) if part is not None)]
+        number = crc32(b"".join(part.numpy().tobytes() for part in parts))
+        most, least = ranks.largest(number, -number)
+        if most != -least:
+            raise DataError(
+                f"the ranks do not agree on the texts and labels of step {self.step + 1}",
+                remedy="run the same release on processors of one kind, with as many threads each",
+            )
+
     def check_weights(self) -> None:
         """Raise a DataError if a step has left NaN or infinity in a weight, so that no checkpoint gets it."""
-        for name, value in self.network.named_parameters():
-            if not all(math.isfinite(float(end)) for end in value.detach().aminmax()):
+        names, values = zip(*self.network.named_parameters(), strict=True)
+        for name, bad in zip(names, self.network.ranks.largest(*map(_not_finite, values)), strict=True):
+            if bad:
                 raise self.diverged(f"{name} holds NaN or infinity", self.step)
 
     def diverged(self, what: str, step: int) -> DataError:
@@ -224,3 +256,7 @@ class Loop:
     def state(self) -> dict[str, Any]:
         """Return the place the loop stands at."""
         return {"epoch": self.epoch, "place": self.place, "step": self.step}
+
+
+def _not_finite(value: torch.Tensor) -> bool:
+    return value.numel() > 0 and not all(math.isfinite(float(end)) for end in value.detach().aminmax())

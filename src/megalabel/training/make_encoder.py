@@ -34,7 +34,7 @@ def make_encoder(recipe: Recipe, data: Dataset) -> BagEncoder | InceptionEncoder
         raise SettingError(f"encoder.options: {error}", remedy="see the arguments of the encoder's class") from None
     if isinstance(encoder, TransformerEncoder):
         return encoder
-    return encoder.fit(store_tokens(data.train.texts, encoder) + store_tokens(data.labels.texts, encoder))
+    return encoder.fit(store_tokens(data.train.texts, encoder), store_tokens(data.labels.texts, encoder))
 
 
 def _check(kind: type, options: dict[str, Any]) -> None:

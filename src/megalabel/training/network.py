@@ -13,7 +13,9 @@ from megalabel.heads import Head, Temperature
 from megalabel.losses import streamed
 from megalabel.training.build_loss import build_loss
 from megalabel.training.gradcache import GradientCache
+from megalabel.training.ranks import ALONE, Ranks
 from megalabel.training.score_candidates import score_candidates
+from megalabel.training.shard_batch import pool_part, pool_sizes, shard_batch
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -32,16 +34,22 @@ class Network(nn.Module):
     ``to(device)`` moves it as any module; texts come as token ids and go to where the weights
     are. The encoder computes in the recipe's precision, heads and losses in float32.
 
+    With several ranks, each holds the free vectors and biases of its own labels, and all the rest.
+
     Args:
         recipe: names the heads, their towers, temperatures and losses.
         encoder: an encoder as in :class:`megalabel.types.Encoder`.
         labels: number of labels.
+        ranks: the processes that train it together.
     """
 
-    def __init__(self, recipe: Recipe, encoder: nn.Module, labels: int) -> None:
+    def __init__(self, recipe: Recipe, encoder: nn.Module, labels: int, ranks: Ranks = ALONE) -> None:
         super().__init__()
         self.recipe = recipe
         self.encoder = encoder
+        self.ranks = ranks
+        self.labels = labels
+        self.own = ranks.share(labels)  # the labels whose rows are here
         shared: dict[str, Temperature] = {}
         self.heads = nn.ModuleDict()
         for name, settings in recipe.heads.items():
@@ -49,6 +57,7 @@ class Network(nn.Module):
             share = settings.temperature.share
             self.heads[name] = Head(
                 labels=labels,
+                own=None if ranks.alone else self.own,
                 encoder_dim=int(encoder.dim),  # type: ignore[arg-type]
                 tower=settings.tower,
                 dim=settings.dim,
@@ -83,44 +92,65 @@ class Network(nn.Module):
         assert isinstance(head, Head)
         return head
 
+    def label_rows(self) -> dict[str, nn.Parameter]:
+        """Return the parameters with a row for each label that is here, by name: free vectors and biases."""
+        heads = [self.head(name) for name in self.heads]
+        found = {id(part) for head in heads for part in (head.table, head.bias) if part is not None}
+        return {name: part for name, part in self.named_parameters() if id(part) in found}
+
+    def sharded(self) -> dict[str, nn.Parameter]:
+        """Return those of :meth:`label_rows` if other ranks hold other rows of them."""
+        return {} if self.ranks.alone else self.label_rows()
+
     def loss(
         self, batch: Batch, queries: Tokens, labels: Tokens | None, log_q: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Return the loss of each head that has a weight for a batch, unweighted; ready for ``backward``.
 
         Queries and label texts are encoded once, through the gradient cache, whatever the
-        number of heads.
+        number of heads. With several ranks, each encodes its share of the queries and the labels that are
+        its own; the losses are those of the whole batch, and of the gradients of what all ranks hold
+        each has a part, to be added up.
 
         Args:
-            batch: rows, pool and targets, on the network's device.
-            queries: tokens of the batch's queries.
-            labels: tokens of the pool's label texts, None if no head wants them.
+            batch: rows, pool and targets, on the network's device; the same on all ranks.
+            queries: tokens of the batch's queries, all of them.
+            labels: tokens of the label texts of the pool, or its part that is here; None if no head wants them.
             log_q: [P] log of the chance of each label to be in the pool.
         """
-        cache = GradientCache(self.recipe.training.chunk_size)
+        cache, ranks = GradientCache(self.recipe.training.chunk_size), self.ranks
+        sizes = ranks.sizes(len(queries))
+        if not ranks.alone:
+            queries = queries.take(ranks.share(len(queries)))
         encoded = self._encode(cache, queries, self.recipe.encoder.query_length)
         texts = None
         if labels is not None and self.needs_text:
             texts = self._encode(cache, labels, self.recipe.encoder.label_length)
+        part = batch if ranks.alone else shard_batch(batch, self.own)
+        if log_q is not None and not ranks.alone:
+            log_q = log_q[pool_part(batch.pool, self.own)]
         found = {}
-        for name in self.heads:
-            if not self._weights[name]:
-                continue
+        trained = [name for name in self.heads if self._weights[name]]
+        reading = [name for name in trained if self.head(name).needs_text]
+        for name in trained:
             head = self.head(name)
-            vectors, bias = head.labels(batch.pool, texts)
+            vectors, bias = head.labels(part.pool, texts)
+            if name in reading[-1:]:
+                texts = None  # of all labels, their vectors alone are gigabytes
             if batch.candidates is not None:
-                scores = _score_candidates(batch, head.query(encoded) / head.temperature(), vectors, bias)
+                scores = self._score_candidates(batch, head.query(encoded) / head.temperature(), vectors, bias)
                 found[name] = self._losses[name](scores, batch.targets, batch.mask)
                 continue
             found[name] = streamed(
                 self._losses[name],
-                head.query(encoded),
+                ranks.gather_with_gradient(head.query(encoded), sizes),
                 vectors,
-                batch.targets,
-                temperature=head.temperature(),
+                part.targets,
+                temperature=ranks.once(head.temperature()),
                 bias=bias,
-                mask=batch.mask,
+                mask=part.mask,
                 log_q=log_q,
+                group=ranks.group,
             )
         return found
 
@@ -133,7 +163,7 @@ class Network(nn.Module):
         distinct, inverse = tokens.unique()
         with self._precision():
             found: Tensor = self.encoder.encode(distinct, max_length=length)  # type: ignore[operator]
-        vectors = found.to(self.device)
+        vectors = found.to(next(self.parameters()))  # where the weights are, and of their type
         if len(distinct) == len(tokens):
             return vectors
         return vectors.index_select(0, torch.from_numpy(inverse).to(vectors.device))
@@ -142,7 +172,7 @@ class Network(nn.Module):
         """Encode every distinct text once."""
         distinct, inverse = tokens.unique()
         with self._precision():
-            vectors = cache.encode(self.encoder, distinct, max_length=length).float()
+            vectors = _wide(cache.encode(self.encoder, distinct, max_length=length))
         if len(distinct) == len(tokens):
             return vectors
         return vectors.index_select(0, torch.from_numpy(inverse).to(vectors.device))
@@ -154,12 +184,23 @@ class Network(nn.Module):
             wanted = "bfloat16" if torch.cuda.get_device_capability(device) >= _HAS_BFLOAT16 else "float32"
         return torch.autocast(device.type, dtype=torch.bfloat16) if wanted == "bfloat16" else nullcontext()
 
+    def _score_candidates(self, batch: Batch, queries: Tensor, vectors: Tensor, bias: Tensor | None) -> Tensor:
+        """Return the scores [B, S] of each row's own candidates, given what is here of queries and of pool vectors."""
+        assert batch.pool is not None and batch.candidates is not None
+        ranks, candidates = self.ranks, batch.candidates
+        if not ranks.alone:
+            own = ranks.share(len(candidates))
+            candidates = candidates[own.start : own.stop]
+            sizes = pool_sizes(batch.pool, ranks.sizes(self.labels))
+            vectors = ranks.gather_with_gradient(vectors, sizes, summed=True)
+            bias = None if bias is None else ranks.gather_with_gradient(bias, sizes, summed=True)
+        # padding takes any: it is masked
+        places = torch.searchsorted(batch.pool, candidates.clamp_min(batch.pool[0]))
+        scores = score_candidates(queries, vectors, places)
+        scores = scores if bias is None else scores + embedding(places, bias.unsqueeze(1)).squeeze(2)
+        return ranks.gather_with_gradient(scores, ranks.sizes(len(batch.candidates)))
 
-def _score_candidates(batch: Batch, queries: Tensor, vectors: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the scores [B, S] of each row's own candidates, given the vectors of all of them, the pool."""
-    assert batch.pool is not None and batch.candidates is not None
-    places = torch.searchsorted(
-        batch.pool, batch.candidates.clamp_min(batch.pool[0])
-    )  # padding takes any: it is masked
-    scores = score_candidates(queries, vectors, places)
-    return scores if bias is None else scores + embedding(places, bias.unsqueeze(1)).squeeze(2)
+
+def _wide(vectors: Tensor) -> Tensor:
+    """Return vectors of at least float32."""
+    return vectors if vectors.dtype == torch.float64 else vectors.float()

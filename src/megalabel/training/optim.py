@@ -18,7 +18,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from megalabel.errors import SettingError, nearest
 from megalabel.training._clip_gradients import clip_gradients
 from megalabel.training._lazy_adamw import LazyAdamW
-from megalabel.training._optim_state import flatten_state, restore_state
+from megalabel.training._optim_state import flatten_state, restore_state, row_state
 from megalabel.training._row_adagrad import RowAdagrad
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "flatten_state",
     "make_optimisers",
     "restore_state",
+    "row_state",
 ]
 
 SPARSE = {"row_adagrad": True, "lazy_adamw": True, "adamw": False, "sgd": False}

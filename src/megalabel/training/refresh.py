@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from megalabel.batching.clusters import balanced_clusters
 from megalabel.batching.negatives import mine
 from megalabel.index import build_index
-from megalabel.training.vectors import label_side, query_blocks
+from megalabel.training.cluster_queries import cluster_queries
+from megalabel.training.search_labels import LabelSearch
+from megalabel.training.vectors import label_side, own_queries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from scipy.sparse import csr_matrix
+    from torch import Tensor
 
     from megalabel.data.dataset import Split
     from megalabel.recipes.schema import Batching
@@ -47,23 +51,36 @@ def refresh(
 
     The first head that reads label texts decides, as in UniDEC (Kharbanda et al. 2024),
     else the first head there is. Negatives come from the index the recipe names under
-    ``batching.negatives.search``: of an approximate one, most of the best wrong labels.
+    ``batching.negatives.search``: of an approximate one, most of the best wrong labels. With several
+    ranks, each encodes its share of the queries and searches its own labels, for all queries.
     """
     name = next((name for name in network.heads if network.head(name).needs_text), next(iter(network.heads)))
     clusters, mined = Refreshed().clusters, Refreshed().mined
-    vectors = None
+    ranks = network.ranks
+    parts: Iterable[tuple[NDArray[np.int64], Tensor]]
+    parts = ((rows, found[name]) for rows, found in own_queries(network, queries))
     if settings.order == "clustered":
-        vectors = torch.cat([found[name] for _, found in query_blocks(network, queries)])
-        clusters = balanced_clusters(vectors, settings.batch_size, seed=seed)
+        blocks, own = zip(*parts, strict=True)
+        sizes, vectors = [len(part) for part in own], torch.cat(own)
+        del own  # the memory is needed
+        own_rows = np.concatenate([rows[(share := ranks.share(len(rows))).start : share.stop] for rows in blocks])
+        clusters = cluster_queries(vectors, own_rows, len(queries), settings.batch_size, seed=seed, ranks=ranks)
+        parts = zip(blocks, torch.split(vectors, sizes), strict=True)
     if settings.negatives.mined:
         search = settings.negatives.search
-        index = build_index(
-            label_side(network, labels)[name].vectors, search.kind, seed=seed % 2**31, **search.options()
-        )
-        if vectors is not None:
-            mined = mine(vectors, index, split.targets, split.filter, settings.negatives.top)
-        else:
-            parts = ((split.rows(rows), found[name]) for rows, found in query_blocks(network, queries))
-            found = [mine(some, index, part.targets, part.filter, settings.negatives.top) for part, some in parts]
-            mined = np.concatenate(found)
+        vectors = label_side(network, labels)[name].vectors
+        here = build_index(vectors, search.kind, seed=seed % 2**31, **search.options())
+        index = LabelSearch(here, network.labels, ranks)
+        found = [
+            mine(ranks.gather(part, ranks.sizes(len(rows))), index, *_known(split, rows), settings.negatives.top)
+            for rows, part in parts
+        ]
+        mined = np.concatenate(found)
     return Refreshed(clusters, mined)
+
+
+def _known(split: Split, rows: NDArray[np.int64]) -> tuple[csr_matrix, NDArray[np.int64]]:
+    """Return targets and filter pairs of a block of rows that follow on each other."""
+    first, last = int(rows[0]), int(rows[-1]) + 1
+    pairs = split.filter[(split.filter[:, 0] >= first) & (split.filter[:, 0] < last)]
+    return split.targets[first:last], pairs - np.array([[first, 0]])

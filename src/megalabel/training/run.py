@@ -15,15 +15,16 @@ import torch
 
 from megalabel.data.tokens import store_tokens
 from megalabel.errors import DataError, SettingError, nearest
+from megalabel.training._run_state import collect_state, load_weights, restore_optimisers
 from megalabel.training._show import resident_bytes
 from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
 from megalabel.training.choose_weights import choose_weights, rank
 from megalabel.training.loop import Loop
 from megalabel.training.network import Network
-from megalabel.training.optim import flatten_state, restore_state
+from megalabel.training.ranks import ALONE, Ranks
 from megalabel.training.refresh import Refreshed
 from megalabel.training.start_tables import start_tables
-from megalabel.training.vectors import label_side, query_side
+from megalabel.training.vectors import all_queries, label_side
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,15 +102,16 @@ class Phase:
         loop = Loop(self.recipe, self.network, self.data.train, texts.train, texts.labels, self.show.pause)
         best: dict[str, Any] = {"epoch": -1, "value": None, "metrics": {}, "since": 0}
         self._clock = Clock()
-        if resume and list_checkpoints(self.folder):
-            best = self._restore(loop, load_checkpoint(self.folder))
+        ranks = self.network.ranks
+        if resume and ranks.told(lambda: bool(list_checkpoints(self.folder))):
+            best = self._restore(loop, load_checkpoint(self.folder, ranks=ranks))
             self.show.resumed(loop.step)
         else:
             with self.show.pause():
                 start_tables(self.network, self.data.train, texts.train, texts.labels)
         self.log.rewind(loop.step, phase=self.name)
         saved = time.monotonic()
-        with _stop_at_step() as stopping:
+        with _stop_at_step(ranks) as stopping:
             while loop.epoch < self.epochs and not self._out_of_patience(best):
                 for result in loop.run_epoch():
                     self.show.step(loss=result.loss, texts=result.queries)
@@ -117,21 +119,21 @@ class Phase:
                         result.step, epoch=result.epoch, loss=result.loss, parts=result.parts, texts=result.queries,
                         **result.statistics,
                     )  # fmt: skip
-                    if stopping() or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    if any(ranks.largest(stopping(), time.monotonic() - saved > CHECKPOINT_SECONDS)):
                         loop.check_weights()
                         self._save(loop, best)
                         saved = time.monotonic()
-                        if stopping():
+                        if any(ranks.largest(stopping())):
                             raise Stopped
                 loop.check_weights()
                 better = self.select and self._evaluate(loop, best)
                 ended = loop.epoch == self.epochs or self._out_of_patience(best)
                 self._save(loop, best, tags=["best"] * better + ["done"] * ended)
                 saved = time.monotonic()
-                if stopping():
+                if any(ranks.largest(stopping())):
                     raise Stopped
         if self.select and best["epoch"] >= 0:
-            self._load_best(best)
+            load_weights(self.network, self._selected(best, ranks))
         return best
 
     def _evaluate(self, loop: Loop, best: dict[str, Any]) -> bool:
@@ -143,10 +145,12 @@ class Phase:
             rows = self._watched()
             queries, labels = self._sides(rows)
             for name in queries:
-                if not all(torch.isfinite(side.sum(dim=1)).all() for side in (queries[name], labels[name].vectors)):
+                sides = (queries[name], labels[name].vectors)
+                if any(self.network.ranks.largest(*(not torch.isfinite(side.sum(dim=1)).all() for side in sides))):
                     raise loop.diverged(f"a vector of the head {name!r} holds NaN or infinity", loop.step)
             watched = self.data.replace(val=self.data.split("val").rows(rows))
-            metrics = rank(watched, "val", queries, labels, dict.fromkeys(queries, 1.0)).metrics
+            equal = dict.fromkeys(queries, 1.0)
+            metrics = rank(watched, "val", queries, labels, equal, self.network.ranks).metrics
         if settings.select not in metrics:
             raise SettingError(f"training.select is {settings.select!r}", remedy=nearest(settings.select, metrics))
         self._write(loop.step, epoch=loop.epoch, val=metrics)
@@ -173,7 +177,7 @@ class Phase:
         if wanted != "validation" or len(names) == 1 or self.texts.val is None:
             return {name: 1.0 / len(names) for name in names}
         queries, labels = self._sides()
-        return choose_weights(self.data, queries, labels, self.recipe.training.select)
+        return choose_weights(self.data, queries, labels, self.recipe.training.select, self.network.ranks)
 
     def _watched(self) -> NDArray[np.int64]:
         """Return the validation rows that are looked at after an epoch: all, or some spread evenly."""
@@ -183,23 +187,19 @@ class Phase:
         )
 
     def _sides(self, rows: NDArray[np.int64] | None = None) -> tuple[dict[str, Tensor], dict[str, LabelSide]]:
-        """Return the vectors of validation queries, all or these rows, and of all labels."""
+        """Return the vectors of validation queries, all or these rows, and of all labels, or those that are here."""
         assert self.texts.val is not None
         self.network.eval()
         queries = self.texts.val if rows is None else self.texts.val.take(rows)
         texts = self.texts.labels if self.network.needs_text else None
-        return query_side(self.network, queries), label_side(self.network, texts)
+        return all_queries(self.network, queries), label_side(self.network, texts)
 
     def _out_of_patience(self, best: dict[str, Any]) -> bool:
         patience = self.recipe.training.patience
         return self.select and patience is not None and best["since"] >= patience
 
     def _save(self, loop: Loop, best: dict[str, Any], tags: Sequence[str] = ()) -> None:
-        tensors = {f"network.{name}": value for name, value in self._state().items()}
-        scalars = {}
-        for group, optimiser in loop.optimisers.items():
-            found, scalars[group] = flatten_state(optimiser)
-            tensors |= {f"optimiser.{group}.{name}": value for name, value in found.items()}
+        tensors, rows, scalars = collect_state(self.network, loop.optimisers)
         state = {
             "loop": loop.state(),
             "best": best,
@@ -208,7 +208,7 @@ class Phase:
             "seconds": self._clock.seconds,
         }
         arrays: dict[str, NDArray[Any]] = {"clusters": loop.refreshed.clusters, "mined": loop.refreshed.mined}
-        save_checkpoint(self.folder, loop.step, tensors, state, arrays, tags=tags)
+        save_checkpoint(self.folder, loop.step, tensors, state, arrays, rows=rows, ranks=self.network.ranks, tags=tags)
 
     def _restore(self, loop: Loop, found: Checkpoint) -> dict[str, Any]:
         for key, value in self.identity.items():
@@ -220,64 +220,61 @@ class Phase:
                 )
         for note in found.notes:
             self.show.note(note)
-        self._load_weights(found)
-        for group, optimiser in loop.optimisers.items():
-            prefix = f"optimiser.{group}."
-            tensors = {name.removeprefix(prefix): v for name, v in found.tensors.items() if name.startswith(prefix)}
-            restore_state(optimiser, tensors, found.state["optimisers"][group])
+        load_weights(self.network, found)
+        restore_optimisers(self.network, loop.optimisers, found)
         loop.epoch, loop.place, loop.step = (found.state["loop"][key] for key in ("epoch", "place", "step"))
         loop.refreshed = Refreshed(found.arrays["clusters"].copy(), found.arrays["mined"].copy())
         self._clock = Clock(found.state["seconds"])
         best: dict[str, Any] = found.state["best"]
         return best
 
-    def _load_weights(self, found: Checkpoint) -> None:
-        with torch.no_grad():
-            for name, value in self._state().items():
-                value.copy_(found.tensors[f"network.{name}"])
-
-    def _load_best(self, best: dict[str, Any]) -> None:
-        """Load the weights of the best epoch; an older best one does not stand in for one that is damaged."""
-        found = load_checkpoint(self.folder, tag="best")
+    def _selected(self, best: dict[str, Any], ranks: Ranks) -> Checkpoint:
+        """Return the checkpoint of the best epoch; an older best one does not stand in for one that is damaged."""
+        if not self.select or best["epoch"] < 0:
+            return load_checkpoint(self.folder, tag="done", ranks=ranks)
+        found = load_checkpoint(self.folder, tag="best", ranks=ranks)
         if found.state["best"]["epoch"] != best["epoch"]:
             raise DataError(
                 f"the checkpoint of epoch {best['epoch']}, the best on validation, cannot be read", path=self.folder,
                 remedy="train from the start",
             )  # fmt: skip
-        self._load_weights(found)
-
-    def _state(self) -> dict[str, Tensor]:
-        """Return every parameter once, and what else the modules say belongs to their state (a running mean, say)."""
-        parameters = dict(self.network.named_parameters())
-        again = {name for name, _ in self.network.named_parameters(remove_duplicate=False)}
-        buffers = {name: value for name, value in self.network.state_dict().items() if name not in again}
-        return {name: value.detach() for name, value in (parameters | buffers).items()}
+        return found
 
     def _finished(self) -> dict[str, Any] | None:
         """Return what was best if this phase had come to its end before."""
+        ranks = self.network.ranks
         try:
-            found = load_checkpoint(self.folder, tag="done")
+            found = load_checkpoint(self.folder, tag="done", ranks=ranks)
         except DataError:
             return None
         if found.state["identity"] != self.identity:
             return None
         best: dict[str, Any] = found.state["best"]
-        if self.select and best["epoch"] >= 0:
-            self._load_best(best)
-        else:
-            self._load_weights(found)
+        load_weights(self.network, self._selected(best, ranks))
         return best
+
+    def whole(self, best: dict[str, Any]) -> Network:
+        """Return the selected network with the rows of all labels in one place; of several ranks, one calls this."""
+        if self.network.ranks.alone:
+            return self.network
+        network = Network(self.recipe, self.network.encoder, len(self.data.labels)).to(self.network.device)
+        load_weights(network, self._selected(best, ALONE))
+        return network
 
 
 @contextmanager
-def _stop_at_step() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a wish to stop at the end of the step; a second one stops at once."""
+def _stop_at_step(ranks: Ranks) -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a wish to stop at the end of the step; a second one stops at once.
+
+    With several ranks a second one is waited for as well: a terminal and torchrun each send their own.
+    """
     asked = False
 
     def ask(number: int, frame: Any) -> None:
         nonlocal asked
         asked = True
-        signal.signal(signal.SIGINT, before)
+        if ranks.alone:
+            signal.signal(signal.SIGINT, before)
 
     try:
         before = signal.signal(signal.SIGINT, ask)

@@ -23,7 +23,7 @@ class RunLog:
     empty file. With ``resume`` the file is kept, but for a last line that a crash left
     half written; then :meth:`rewind` to the step of the checkpoint the run goes on from.
     Write the records of a step before its checkpoint. NaN and infinity are written as
-    null, which is all that JSON has.
+    null, which is all that JSON has. Without a path nothing is written: only one of several ranks logs.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "metrics.jsonl"
@@ -37,12 +37,14 @@ class RunLog:
     [(10, 0.1), (20, 0.05), (30, 0.5)]
     """
 
-    def __init__(self, path: str | PathLike[str], *, resume: bool = False) -> None:
+    def __init__(self, path: str | PathLike[str] | None, *, resume: bool = False) -> None:
         self.path = path
         self.resume = resume
         self._stream: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
+        if self.path is None:
+            return self
         path = Path(self.path)
         make_folder(path.parent)
         found = path.exists()
@@ -67,6 +69,8 @@ class RunLog:
         Stages of a run that each count their steps from the start are told apart by
         ``where``: ``rewind(20, phase="refit")`` leaves the records of other phases before it.
         """
+        if self.path is None:
+            return
         for record, before in _records(Path(self.path), after=False):
             if record["step"] > step and all(record.get(key) == value for key, value in where.items()):
                 self._cut(before)
@@ -74,6 +78,8 @@ class RunLog:
 
     def write(self, step: int, **values: Any) -> None:
         """Append one record; values are JSON-able, or numbers of numpy or torch."""
+        if self.path is None:
+            return
         stream = self._opened()
         line = orjson.dumps({"step": step, **values}, default=_number, option=orjson.OPT_APPEND_NEWLINE)
         begin = stream.tell()

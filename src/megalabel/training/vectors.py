@@ -10,20 +10,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from megalabel.training._rows import cut_tokens
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from megalabel.training.network import Network
     from megalabel.types import Tokens
 
-__all__ = ["LabelSide", "fold_labels", "fold_queries", "label_side", "query_blocks", "query_side"]
+__all__ = [
+    "LabelSide",
+    "all_queries",
+    "fold_labels",
+    "fold_queries",
+    "label_side",
+    "own_queries",
+    "query_blocks",
+    "query_side",
+]
 
 _BLOCK = 16_384  # queries whose vectors are held at once
 
 
 @dataclass(frozen=True)
 class LabelSide:
-    """Vectors [L, d] and bias [L] (or None) of all labels for one head."""
+    """Vectors [L, d] and bias [L] (or None) of all labels, or a rank's own, for one head."""
 
     vectors: Tensor
     bias: Tensor | None
@@ -47,17 +58,41 @@ def query_side(network: Network, tokens: Tokens) -> dict[str, Tensor]:
 
 
 def query_blocks(network: Network, tokens: Tokens) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
-    """Yield the rows of each block of queries and their :func:`query_side`: memory does not grow with the queries."""
+    """Yield the rows of each block of queries and their :func:`query_side`: memory does not grow with the queries.
+
+    With several ranks, each encodes its share of every block, and all get the whole.
+    """
+    ranks = network.ranks
+    for rows, own in own_queries(network, tokens):
+        yield rows, {name: ranks.gather(part, ranks.sizes(len(rows))) for name, part in own.items()}
+
+
+def all_queries(network: Network, tokens: Tokens) -> dict[str, Tensor]:
+    """Return the :func:`query_side` of all queries; with several ranks, each encodes some and all get the whole."""
+    if network.ranks.alone:
+        return query_side(network, tokens)
+    blocks = [found for _, found in query_blocks(network, tokens)]
+    return {name: torch.cat([block[name] for block in blocks]) for name in network.heads}
+
+
+def own_queries(network: Network, tokens: Tokens) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
+    """Yield the rows of each block of queries, and the :func:`query_side` of this rank's share of them."""
     for start in range(0, len(tokens), _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, len(tokens)))
-        yield rows, query_side(network, tokens.take(rows))
+        share = network.ranks.share(len(rows))
+        yield rows, query_side(network, tokens.take(rows[share.start : share.stop]))
 
 
 @torch.no_grad()
 def label_side(network: Network, tokens: Tokens | None) -> dict[str, LabelSide]:
-    """Return the vectors and bias of all labels for every head; ``tokens`` are their texts."""
+    """Return the vectors and bias of all labels for every head; ``tokens`` are their texts.
+
+    With several ranks, each makes those of its own labels, and keeps them.
+    """
     encoded = None
     if network.needs_text and tokens is not None:
+        if not network.ranks.alone:
+            tokens = cut_tokens(tokens, network.own.start, network.own.stop)
         encoded = network.encode(tokens, network.recipe.encoder.label_length)
     found = {}
     for name in network.heads:

@@ -41,9 +41,11 @@ def test_a_small_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [*command, "--kinds", "exact", "ivf", "--out", str(out)])
     assert search.main() == 0
     found = json.loads(out.read_text())
-    assert found["exact"][0]["ratio"] > 0
+    assert found["exact"][0]["ratio"]["flat"] > 0
+    assert found["exact"][0]["agree"]["flat_blas"] > 0.9
     (rows,) = found["approximate"]
     assert rows["vectors"] == "synthetic, clustered"
     assert [row["kind"] for row in rows["rows"]] == ["exact", "ivf"]
     assert rows["rows"][1]["at"]["0.95"]["recall"] >= 0.95
+    assert rows["rows"][1]["mapped_mb"] is not None
     assert "recall@10" in capsys.readouterr().out

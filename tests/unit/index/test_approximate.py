@@ -150,6 +150,48 @@ def test_saved_and_loaded_answers_alike_and_is_mapped(world, kind, tmp_path):
 
 
 @KINDS
+def test_removed_labels_are_left_out_before_the_cut(world, kind, tmp_path):
+    vectors, queries, indexes = world
+    index, exact = indexes[kind], ExactIndex(vectors)
+    ranked = exact.search(queries, 25).ids
+    best = np.unique(ranked[:, :15])
+    fewer = index.remove(best[:-1]).remove(best[-1:])
+    assert fewer.removed.tolist() == best.tolist()
+    found = fewer.search(queries, 10)
+    assert (found.ids >= 0).all() and not np.isin(found.ids, best).any()
+    pairs = zip(ranked[:, 15:], index.search(queries, 25).ids, strict=True)
+    after = np.mean([np.isin(want, got).mean() for want, got in pairs])  # of the places behind those removed
+    assert recall(fewer, exact.remove(best), queries, 10) > after - 0.05
+    assert np.isin(index.search(queries, 10).ids, best).mean() > 0.9  # the first one finds them as before
+    fewer.save(tmp_path / "index")
+    again = load_index(tmp_path / "index").search(queries, 10)
+    np.testing.assert_array_equal(again.ids, found.ids)
+    with pytest.raises(DataError, match="0 to 2,499"):
+        index.remove([2_500])
+
+
+@KINDS
+def test_all_but_a_few_removed(world, kind):
+    _, queries, indexes = world
+    few = indexes[kind].remove(np.arange(3, 2_500))
+    assert sorted(few.search(queries[:1], 5).ids[0].tolist()) == [-1, -1, 0, 1, 2]
+
+
+@KINDS
+def test_labels_with_much_in_common_are_found(make, kind, tmp_path):
+    vectors, queries = make(3_000, 24, 100)
+    generator = torch.Generator().manual_seed(0)
+    bias = -7 + 0.3 * torch.randn(3_000, 1, generator=generator)  # as the last column of a head with a bias
+    vectors, queries = torch.cat([vectors, bias], dim=1), torch.cat([10 * queries, torch.ones(100, 1)], dim=1)
+    index = BUILD[kind](vectors)
+    assert recall(index, ExactIndex(vectors), queries, 10) > 0.9
+    index.save(tmp_path / "index")
+    again = load_index(tmp_path / "index")
+    torch.testing.assert_close(again.vectors, vectors, rtol=0, atol=0)
+    np.testing.assert_array_equal(again.search(queries, 10).ids, index.search(queries, 10).ids)
+
+
+@KINDS
 def test_vectors_outlive_the_index(make, kind):
     vectors, _ = make(500, 8, 1)
     held = BUILD[kind](vectors).vectors

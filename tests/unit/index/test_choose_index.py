@@ -55,7 +55,7 @@ def slow(monkeypatch, seconds):
     import importlib
 
     module = importlib.import_module("megalabel.index.choose_index")
-    monkeypatch.setattr(module, "_seconds", lambda index, queries: seconds[isinstance(index, ExactIndex)])
+    monkeypatch.setattr(module, "_seconds", lambda index, queries, k: seconds[isinstance(index, ExactIndex)])
 
 
 def test_auto_takes_lists_where_they_win(world, monkeypatch):
@@ -79,6 +79,19 @@ def test_auto_builds_nothing_for_few_searches(world, monkeypatch):
     assert "clustering takes about" in choice.why
 
 
+def test_auto_keeps_codes_of_millions_of_labels(world, monkeypatch):
+    import importlib
+
+    slow(monkeypatch, {True: 0.01, False: 0.0001})
+    monkeypatch.setattr(importlib.import_module("megalabel.index.choose_index"), "_MILLIONS", 2_000)
+    assert choose_index(*world, searches=100_000).index.settings()["pq"] == 2
+
+
+def test_recall_at_another_k(world):
+    choice = choose_index(*world, "ivf", k=30)
+    assert choice.k == 30 and "recall@30" in str(choice)
+
+
 def test_without_queries_it_says_so(world):
     assert "no queries were given" in str(choose_index(world[0], kind="ivf"))
 
@@ -90,6 +103,8 @@ def test_without_queries_it_says_so(world):
         ({"kind": "auto", "M": 3}, SettingError, "name the kind"),
         ({"searches": 0}, SettingError, "searches"),
         ({"at_least": 1.5}, SettingError, "at_least"),
+        ({"k": 0}, SettingError, "k must"),
+        ({"kind": "ivf", "M": 3}, SettingError, "no setting 'M'"),
         ({"queries": torch.empty(0, 2)}, DataError, "no queries"),
     ],
 )

@@ -1,5 +1,7 @@
 """Exact search against a full sort in float64."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from megalabel.errors import DataError, SettingError
-from megalabel.index import ExactIndex
+from megalabel.index import ExactIndex, load_index
 
 
 def brute_force(queries, labels, k, exclude=None):
@@ -53,6 +55,64 @@ def test_scores_and_ids_are_identical_for_every_block_and_batch_size():
         np.testing.assert_array_equal(first.ids, other.ids)
         np.testing.assert_array_equal(first.scores, other.scores)
     assert first.ids[20, :5].tolist() == [0, 1_000, 1_001, 1_002, 1_003]
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Search by torch alone, as on devices other than a CPU."""
+    monkeypatch.setattr(
+        ExactIndex, "_compiled", lambda self, queries, k, keep, cells, spread: self._plain(queries, k, keep, cells)
+    )
+
+
+def test_without_compiled_loops_the_answer_is_the_same(monkeypatch, request):
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.randn(3_000, 24, generator=generator)
+    labels[100:400] = labels[7]
+    queries = torch.cat([torch.randn(40, 24, generator=generator), labels[7:9]])
+    exclude = sparse.random(42, 3_000, density=0.1, format="csr", rng=np.random.default_rng(0))
+    index = ExactIndex(labels, block=700).remove([3, 2_999])
+    first = index.search(queries, 50, exclude)
+    request.getfixturevalue("plain")
+    other = index.search(queries, 50, exclude)
+    np.testing.assert_array_equal(first.ids, other.ids)
+    np.testing.assert_array_equal(first.scores, other.scores)
+
+
+def test_more_threads_give_the_same_answer():
+    generator = torch.Generator().manual_seed(4)
+    labels, queries = torch.randn(3_000, 16, generator=generator), torch.randn(200, 16, generator=generator)
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        found.append(ExactIndex(labels, block=500).search(queries, 7))
+    torch.set_num_threads(before)
+    np.testing.assert_array_equal(found[0].ids, found[1].ids)
+    np.testing.assert_array_equal(found[0].scores, found[1].scores)
+
+
+def test_products_too_large_for_the_margin_are_still_in_order():
+    labels = torch.tensor([[1e15, 0.0], [2e15, 1.0], [3e15, 0.0], [-1e15, 0.0]]).repeat(20, 1)
+    found = ExactIndex(labels, block=16).search(torch.tensor([[1e20, 0.0], [0.0, 1.0]]), 3)
+    assert found.ids.tolist() == [[2, 6, 10], [1, 5, 9]]
+    assert np.isfinite(found.scores).all()
+
+
+def test_saved_loaded_and_mapped(tmp_path):
+    generator = torch.Generator().manual_seed(5)
+    labels, queries = torch.randn(500, 8, generator=generator), torch.randn(9, 8, generator=generator)
+    index = ExactIndex(labels, block=99).remove([4, 17])
+    index.save(tmp_path / "index")
+    loaded = load_index(tmp_path / "index")
+    assert isinstance(loaded, ExactIndex) and loaded.settings() == index.settings()
+    for k in (5, 500):
+        np.testing.assert_array_equal(loaded.search(queries, k).ids, index.search(queries, k).ids)
+    grown = loaded.add(torch.full((1, 8), 9.0))
+    assert len(grown) == 501 and len(loaded) == 500
+    assert {path.name for path in (tmp_path / "index").iterdir()} == {"index.json", "vectors.npy"}
+    maps = Path("/proc/self/maps")
+    assert not maps.exists() or str(tmp_path / "index" / "vectors.npy") in maps.read_text()
+    np.testing.assert_array_equal(index.to("cpu").search(queries, 5).ids, index.search(queries, 5).ids)
 
 
 def test_zero_queries_take_the_lowest_ids():

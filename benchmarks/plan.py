@@ -1,0 +1,117 @@
+"""How far ``megalabel plan`` is from what trainings really take.
+
+Run: python benchmarks/plan.py [--only NAME]
+Writes results/plan.json: for short real trainings, each in a process of its own with one thread, the peak of resident
+memory beside what the plan says; what Python holds once everything is imported is taken off both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from _results import write_result
+
+SMALL, LARGE = "synthetic:points=20000,labels=10000", "synthetic:points=100000,labels=100000"
+SHORT = ["training.epochs=2", "training.evaluate_on=500"]
+EARLY = [*SHORT, "batching.refresh={start: 1, every: 2}"]
+NEVER = [*SHORT, "batching.refresh.start=9"]
+MINILM = ["encoder.source=minilm", "batching.batch_size=128", "training.chunk_size=256", "training.epochs=2"]
+
+# Name, recipe, data, changes, steps of an epoch that are run.
+RUNS: list[tuple[str, str, str, list[str], int]] = [
+    ("dexml, 10,000 labels", "dexml-cpu", SMALL, SHORT, 3),
+    ("dexml, 100,000 labels", "dexml-cpu", LARGE, [*SHORT, "batching.batch_size=256"], 2),
+    ("unidec, 10,000 labels", "unidec-cpu", SMALL, EARLY, 3),
+    ("unidec, 100,000 labels", "unidec-cpu", LARGE, NEVER, 2),
+    ("inceptionxml, 10,000 labels", "inceptionxml-cpu", SMALL, EARLY, 3),
+    ("astec, 10,000 labels", "astec-cpu", SMALL, SHORT, 3),
+    ("auto, 10,000 labels", "auto", SMALL, SHORT, 3),
+    ("unidec with MiniLM, 2,000 labels", "unidec", "synthetic:points=4000,labels=2000", [*MINILM, *NEVER[1:]], 2),
+]
+
+
+def main() -> int:
+    """Measure every run, or those asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help="a part of the name of the runs to make; nothing is written")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        return train(**json.loads(options.child))
+    rows = [measure(*run) for run in RUNS if options.only is None or options.only in run[0]]
+    if options.only is None:
+        write_result("plan", {"threads": 1, "rows": rows}, "torch")
+    return 0
+
+
+def measure(name: str, recipe: str, data: str, changes: list[str], steps: int) -> dict[str, Any]:
+    """Train in a process of its own, and plan the same here."""
+    from megalabel import load
+    from megalabel.plan import plan
+    from megalabel.plan.held import PROGRAM
+
+    given = json.dumps({"recipe": recipe, "data": data, "changes": changes, "steps": steps})
+    own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MEGALABEL_PROGRESS": "0"}
+    command = [sys.executable, __file__, "--child", given]
+    done = subprocess.run(command, env=os.environ | own, stdout=subprocess.PIPE, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    planned = plan(recipe, data=load(data), changes=changes, device="cpu", memory=1e12)
+    row = {
+        "name": name, "recipe": recipe, "data": data, "changes": changes, "steps": steps,
+        "imported_bytes": found["imported"],
+        "measured_bytes": found["peak"] - found["imported"],
+        "planned_bytes": round(planned.device_bytes - PROGRAM),
+        "planned_moment": planned.moment,
+    }  # fmt: skip
+    row["ratio"] = round(row["planned_bytes"] / row["measured_bytes"], 3)
+    mib = {key: row[key] / 2**20 for key in ("measured_bytes", "planned_bytes")}
+    print(f"{name}: {mib['measured_bytes']:,.0f} MiB, planned {mib['planned_bytes']:,.0f}, ratio {row['ratio']:.2f}")
+    return row
+
+
+def train(recipe: str, data: str, changes: list[str], steps: int) -> int:
+    """Train with the first ``steps`` batches of every epoch, and print what was held at the most."""
+    import torch
+
+    import megalabel.cli.train  # noqa: F401
+    from megalabel import load
+    from megalabel.recipes import load_recipe
+    from megalabel.trainer import train as run
+    from megalabel.training.loop import Loop
+
+    torch.set_num_threads(1)
+    imported = resident("VmRSS")
+    order = Loop._order
+    Loop._order = lambda self: Few(order(self), steps)  # type: ignore[method-assign,assignment,return-value]
+    with tempfile.TemporaryDirectory() as folder:
+        run(load_recipe(recipe, changes), load(data), Path(folder) / "run")
+    print(json.dumps({"imported": imported, "peak": resident("VmHWM")}))
+    return 0
+
+
+class Few:
+    """An order that stops after a few batches."""
+
+    def __init__(self, order: Any, steps: int) -> None:
+        self.order, self.steps = order, steps
+
+    def batches(self, epoch: int) -> list[Any]:
+        """Return the first batches of the epoch."""
+        return list(self.order.batches(epoch))[: self.steps]
+
+
+def resident(name: str) -> int:
+    """Return the memory of this process: VmRSS now, VmHWM at the most."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

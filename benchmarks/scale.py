@@ -1,0 +1,233 @@
+"""What a training step costs as labels grow to 1.3 million: time, and memory beside what ``megalabel plan`` says.
+
+Run: python benchmarks/scale.py [--labels 10000 100000 1300000] [--steps 200] [--ranks 2]
+Writes results/scale.json. The data is synthetic and as large as LF-AmazonTitles-1.3M: 2.2 million points of 22 labels,
+drawn by a law of Zipf; texts are token ids. Tokens and targets lie on disk and are mapped. Every row is a process of
+its own with one thread: UniDEC on a pool of labels, and DEXML on all of them. Takes 2 GiB of disk and 8 of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from _results import write_result
+
+POINTS, EACH = 2_200_000, 22
+WORDS, TEXT, NOISE, BLOCK = 1 << 18, 6, 3, 65_536
+GROWTH = 0.82  # n words hold about n ** this different ones, as in real texts
+DIM, BATCH = 384, 1024
+BAG = f"encoder={{kind: bag, source: null, options: {{dim: {DIM}, words: {WORDS}, bigrams: 0, characters: 0}}}}"
+KINDS = {
+    "pool": ("unidec-cpu", [BAG, f"batching.batch_size={BATCH}"]),
+    "all": ("dexml-cpu", [BAG, f"batching.batch_size={BATCH}"]),
+}
+STEP = ("equal texts", "loss", "backward", "encoder again", "update")  # moments of a plan within a step
+MAPPED = ("texts and targets", "tokens", "mined lists", "clusters")  # on disk, or not there
+
+
+def main() -> int:
+    """Measure all sizes, each in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--labels", type=int, nargs="+", default=[10_000, 100_000, 1_300_000])
+    parser.add_argument("--steps", type=int, default=200, help="of the pool")
+    parser.add_argument("--ranks", type=int, default=2, help="that share the largest pool in one more row; 1 for none")
+    parser.add_argument("--folder", type=Path, help="where the data goes; by default a temporary folder")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        return step(**json.loads(options.child))
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        home = options.folder or Path(temporary)
+        for labels in options.labels:
+            folder = home / str(labels)
+            make_data(folder, labels)
+            few = {"pool": options.steps, "all": max(1, min(5, 200_000 // labels))}
+            rows += [measure(folder, labels, kind, few[kind]) for kind in KINDS]
+        if options.ranks > 1:
+            rows.append(measure(folder, labels, "pool", max(10, options.steps // 5), ranks=options.ranks))
+    write_result(
+        "scale", {"threads": 1, "batch": BATCH, "dim": DIM, "labels_per_point": EACH, "rows": rows}, "torch",
+        out=options.out,
+    )  # fmt: skip
+    return 0
+
+
+# ------------------------------------------------------------------------- data
+
+
+def make_data(folder: Path, labels: int) -> None:
+    """Write tokens and targets block by block: a label has six words, a point one of each of its labels, and noise."""
+    if (folder / "labels.npy").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(labels)
+    ends = np.cumsum(1.0 / (np.arange(1.0, labels + 1) + min(50.0, labels / 20)))
+    name = rng.permutation(labels).astype(np.int32)  # frequent labels lie anywhere
+    words = draw_words(rng, (labels, TEXT))
+    np.save(folder / "labels.npy", words)
+    lengths = []
+    with (folder / "cols.bin").open("wb") as cols, (folder / "tokens.bin").open("wb") as tokens:
+        for start in range(0, POINTS, BLOCK):
+            count = min(BLOCK, POINTS - start)
+            drawn = np.searchsorted(ends, rng.random((count, EACH + 1)) * ends[-1], side="right")
+            drawn = np.sort(name[np.minimum(drawn, labels - 1)], axis=1)
+            keep = np.ones(drawn.shape, dtype=bool)
+            keep[:, 1:] = drawn[:, 1:] != drawn[:, :-1]
+            cols.write(drawn[keep].tobytes())
+            own = words[drawn, rng.integers(TEXT, size=drawn.shape)]
+            both = np.concatenate([own, draw_words(rng, (count, NOISE))], axis=1)
+            tokens.write(both[np.concatenate([keep, np.ones((count, NOISE), dtype=bool)], axis=1)].tobytes())
+            lengths.append(keep.sum(axis=1))
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    np.save(folder / "indptr.npy", indptr)
+    np.save(folder / "offsets.npy", indptr + NOISE * np.arange(len(indptr)))
+    np.ones(indptr[-1], dtype=np.float32).tofile(folder / "ones.bin")
+
+
+def draw_words(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """Return rows of the table of words, as often as words come in texts, hashed."""
+    drawn = rng.zipf(1 / GROWTH, size=shape).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return (drawn >> np.uint64(64 - WORDS.bit_length() + 1)).astype(np.uint32)
+
+
+def open_data(folder: Path, labels: int) -> tuple[Any, Any, Any]:
+    """Map what make_data wrote: the training split without its texts, tokens of points, tokens of labels."""
+    from scipy.sparse import csr_matrix
+
+    from megalabel.data.dataset import Split
+    from megalabel.types import Tokens
+
+    indptr = np.load(folder / "indptr.npy", mmap_mode="r")
+    cols = np.memmap(folder / "cols.bin", dtype=np.int32, mode="r")
+    ones = np.memmap(folder / "ones.bin", dtype=np.float32, mode="r")
+    points = len(indptr) - 1
+    targets = csr_matrix((ones, cols, indptr), shape=(points, labels), copy=False)
+    targets.has_canonical_format = True  # rows are sorted, no label stands twice
+    tokens = np.memmap(folder / "tokens.bin", dtype=np.uint32, mode="r")
+    queries = Tokens(tokens, np.load(folder / "offsets.npy", mmap_mode="r"))
+    words = np.load(folder / "labels.npy", mmap_mode="r")
+    texts = Tokens(words.reshape(-1), TEXT * np.arange(labels + 1))
+    return Split(range(points), targets, range(points)), queries, texts
+
+
+# ------------------------------------------------------------------------- steps
+
+
+def measure(folder: Path, labels: int, kind: str, steps: int, ranks: int = 1) -> dict[str, Any]:
+    """Run the steps elsewhere, and put the plan beside what they took."""
+    given = json.dumps({"folder": str(folder), "labels": labels, "kind": kind, "steps": steps})
+    command = [sys.executable]
+    if ranks > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    own = {"OMP_NUM_THREADS": "1", "MEGALABEL_PROGRESS": "0"}
+    done = subprocess.run(
+        [*command, __file__, "--child", given], env=os.environ | own, stdout=subprocess.PIPE, check=True
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
+    row = max(found, key=lambda each: each["peak_bytes"]) | {"labels": labels, "kind": kind, "ranks": ranks}
+    row["planned_bytes"] = planned(kind, labels, row, ranks)
+    row["ratio"] = round(row["planned_bytes"] / row["peak_bytes"], 3)
+    print(
+        f"{labels:,} labels, {kind}, {ranks} ranks: {row['seconds_per_step']:.3f} s a step (processor "
+        f"{row['cpu_seconds_per_step']:.3f}), {row['peak_bytes'] / 2**20:,.0f} MiB, planned "
+        f"{row['planned_bytes'] / 2**20:,.0f}, ratio {row['ratio']:.2f}", flush=True,
+    )  # fmt: skip
+    return row
+
+
+def planned(kind: str, labels: int, row: dict[str, Any], ranks: int) -> int:
+    """Return the bytes that a plan gives the largest moment of a step, without what is mapped or not there."""
+    from megalabel.plan import plan
+    from megalabel.plan.held import PROGRAM  # what is there before the watch begins
+
+    recipe, changes = KINDS[kind]
+    found = plan(
+        recipe, points=row["points"], labels=labels, labels_per_point=row["labels_per_point"], devices=ranks,
+        query_tokens=1.3 * row["words_per_point"], label_tokens=1.3 * TEXT, changes=changes, device="cpu", memory=1e12,
+    )  # fmt: skip
+    held = sum(part.bytes for part in found.memory.held if part.name not in MAPPED)
+    moments = [sum(part.bytes for part in found.memory.moments.get(name, ())) for name in STEP]
+    return round(held - PROGRAM + max(moments))
+
+
+def step(folder: str, labels: int, kind: str, steps: int) -> int:
+    """Train some steps and print what they took: one step to warm up, where there are several."""
+    import torch
+
+    from megalabel.encoders import BagEncoder
+    from megalabel.recipes import load_recipe
+    from megalabel.training.distributed import join
+    from megalabel.training.loop import Loop
+    from megalabel.training.network import Network
+
+    torch.set_num_threads(1)
+    recipe, changes = KINDS[kind]
+    wanted = load_recipe(recipe, changes)
+    split, queries, texts = open_data(Path(folder), labels)
+    with join() as ranks, Watch() as watch:
+        torch.manual_seed(wanted.seed)
+        encoder = BagEncoder(None, dim=DIM, words=WORDS, bigrams=0, characters=0, seed=wanted.seed)
+        network = Network(wanted, encoder, labels, ranks)
+        loop = Loop(wanted, network, split, queries, texts)
+        going = loop.run_epoch()
+        losses = [next(going).loss] if steps > 1 else []
+        begin, processor = time.perf_counter(), time.process_time()
+        losses += [next(going).loss for _ in range(steps - len(losses))]
+        timed = steps - (steps > 1)
+        row = {
+            "points": len(split),
+            "labels_per_point": round(split.targets.nnz / len(split), 2),
+            "words_per_point": round(len(queries.ids) / len(queries), 2),
+            "steps": steps,
+            "seconds_per_step": (time.perf_counter() - begin) / timed,
+            "cpu_seconds_per_step": (time.process_time() - processor) / timed,
+            "loss": [losses[0], losses[-1]],
+        }
+    print(json.dumps(row | {"peak_bytes": watch.peak - watch.begin}), flush=True)
+    return 0
+
+
+class Watch(threading.Thread):
+    """The most memory of its own, without mapped files, that this process holds, looked at a hundred times a second."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = self.begin = 0
+        self.over = threading.Event()
+
+    def __enter__(self) -> Watch:
+        self.begin = self.peak = anonymous()
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.over.set()
+        self.join()
+
+    def run(self) -> None:
+        """Look, and look again."""
+        while not self.over.wait(0.01):
+            self.peak = max(self.peak, anonymous())
+
+
+def anonymous() -> int:
+    """Return the bytes this process holds that are no pages of a file."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

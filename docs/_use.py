@@ -1,0 +1,63 @@
+"""Tables of what trained models are used for: labels added later, questions with several documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import mean
+from typing import Any
+
+Rows = list[dict[str, Any]]
+Table = Callable[[list[str], list[list[str]]], str]
+
+RECALLS = ("R@1", "R@10", "R@100")
+TITLES = {"trained": "trained on them", "added": "added by their texts"}
+
+
+def zero_shot_text(found: dict[str, Any], table: Table, where: str) -> str:
+    """Return the recall of labels that were trained and of the same ones added later, means over seeds."""
+    parts = []
+    for data in dict.fromkeys(row["data"] for row in found["rows"]):
+        own = [row for row in found["rows"] if row["data"] == data]
+        lines = []
+        for recipe in dict.fromkeys(row["recipe"] for row in own):
+            for way, title in TITLES.items():
+                rows = [row for row in own if (row["recipe"], row["way"]) == (recipe, way)]
+                if rows:
+                    lines.append([f"`{recipe}`", title, *_figures(rows), _milliseconds(rows)])
+        heads = ["recipe", "the new labels", *RECALLS, "R@10 of others", "places taken", "ms a label"]
+        new, labels, pairs = (mean(row[name] for row in own) for name in ("new", "labels", "pairs"))
+        size = f"{new:,.0f} of {labels:,.0f} labels are new, {pairs:,.0f} test pairs carry them"
+        parts.append(f"**{data}**: {size}; seeds {_seeds(own)}.\n\n{table(heads, lines)}")
+    return "\n".join(parts) + f"\nOne thread; {where}.\n"
+
+
+def rag_text(found: dict[str, Any], table: Table, where: str) -> str:
+    """Return the share of questions all of whose documents are found, by loss, means over seeds."""
+    parts = []
+    for data in dict.fromkeys(row["data"] for row in found["rows"]):
+        own = [row for row in found["rows"] if row["data"] == data]
+        ks = list(own[0]["complete"])
+        lines = []
+        for name in dict.fromkeys(row["name"] for row in own):
+            rows = [row for row in own if row["name"] == name]
+            complete = [mean(row["complete"][k]["several"]["complete"] for row in rows) for k in ks]
+            more = [mean(row["metrics"][metric] for row in rows) for metric in ("P@1", "R@10")]
+            lines.append([name, *(f"{value:.2f}" for value in (*complete, *more))])
+        questions = own[0]["complete"][ks[-1]]["several"]["questions"]
+        size = f"{questions:,} test questions have 2 to {ks[-1]} documents"
+        heads = ["loss", *(f"all in the top {k}" for k in ks), "P@1", "R@10"]
+        parts.append(f"**{data}**, `{own[0]['recipe']}`: {size}; seeds {_seeds(own)}.\n\n{table(heads, lines)}")
+    return "\n".join(parts) + f"\n{where[:1].upper()}{where[1:]}.\n"
+
+
+def _figures(rows: Rows) -> list[str]:
+    metrics = [row["metrics"]["all"] for row in rows]
+    return [f"{mean(one[name] for one in metrics):.1f}" for name in (*RECALLS, "others R@10", "places")]
+
+
+def _milliseconds(rows: Rows) -> str:
+    return "" if rows[0]["add_ms"] is None else f"{mean(row['add_ms'] for row in rows):.1f}"
+
+
+def _seeds(rows: Rows) -> str:
+    return ", ".join(str(seed) for seed in sorted({row["seed"] for row in rows}))

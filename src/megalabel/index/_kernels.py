@@ -1,0 +1,201 @@
+"""The loops of a search in machine code; numba is loaded with this file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from megalabel.compiled import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["collect", "decide", "rank"]
+
+_STEP = 64  # scores compared at once
+_INF = np.float32(np.inf)
+
+
+@compiled
+def collect(
+    scores: NDArray[np.float32],
+    start: int,
+    keep: int,
+    bars: NDArray[np.float32],
+    sizes: NDArray[np.int64],
+    best: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    first: int,
+    last: int,
+) -> None:
+    """Add what may be among the ``keep`` best to ``best`` and ``ids`` [Q, room], for rows ``first`` to ``last``.
+
+    ``scores`` [Q, n] are those of labels ``start`` on; ``bars`` [Q] is what a score must be above, ``sizes`` [Q] how
+    many are held. A row that is full is cut to ``keep``, and its bar raised to the worst of them.
+    """
+    count, room = scores.shape[1], best.shape[1]
+    for query in range(first, last):
+        row, bar, size = scores[query], bars[query], sizes[query]
+        for low in range(0, count, _STEP):
+            high = min(low + _STEP, count)
+            above = False
+            for place in range(low, high):  # no jump inside, so that the compiler takes many at a time
+                above |= row[place] > bar
+            if not above:
+                continue
+            for place in range(low, high):
+                if row[place] > bar:
+                    if size == room:
+                        bar, size = _cut(best[query], ids[query], size, keep), keep
+                        if row[place] <= bar:
+                            continue
+                    best[query, size], ids[query, size] = row[place], start + place
+                    size += 1
+        bars[query], sizes[query] = bar, size
+
+
+@compiled
+def decide(
+    labels: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    margins: NDArray[np.float32],
+    k: int,
+    keep: int,
+    sizes: NDArray[np.int64],
+    best: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    found: NDArray[np.int64],
+    crowded: NDArray[np.bool_],
+    first: int,
+    last: int,
+) -> None:
+    """Fill rows ``first`` to ``last`` of scores and ids [Q, k] from what :func:`collect` held.
+
+    Scores that lie at most the margin below the k-th are made again, exactly. Where not even the worst of ``keep`` lies
+    lower, others may have been missed: the row is crowded and left as it is.
+    """
+    for query in range(first, last):
+        rough, held, size = best[query], ids[query], sizes[query]
+        if size > keep:
+            _cut(rough, held, size, keep)
+            size = keep
+        floor = -_INF
+        if size > k:
+            floor = _cut(rough, held, size, k) - margins[query]
+        crowded[query] = size == keep and keep < len(labels)
+        for place in range(size):
+            crowded[query] &= not rough[place] < floor
+        if crowded[query]:
+            continue
+        near = 0
+        for place in range(size):
+            if not rough[place] < floor:
+                rough[near], held[near] = _product(labels[held[place]], queries[query]), held[place]
+                near += 1
+        _sort(rough[:near], held[:near], scores[query], found[query])
+
+
+@compiled
+def rank(
+    labels: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    proposed: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    found: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    first: int,
+    last: int,
+) -> None:
+    """Fill rows ``first`` to ``last`` of scores and ids [Q, k] with the best of the proposed [Q, n]; -1 is none.
+
+    ``sizes`` [Q] is filled with how many there were to choose from.
+    """
+    best = np.empty(proposed.shape[1], dtype=np.float32)
+    ids = np.empty(proposed.shape[1], dtype=np.int64)
+    for query in range(first, last):
+        size = 0
+        for label in proposed[query]:
+            if label >= 0:
+                best[size], ids[size] = _product(labels[label], queries[query]), label
+                size += 1
+        sizes[query] = size
+        _sort(best[:size], ids[:size], scores[query], found[query])
+
+
+@compiled
+def _cut(scores: NDArray[np.float32], ids: NDArray[np.int64], size: int, keep: int) -> np.float32:
+    """Bring the ``keep`` best of ``size`` to the front, in any order but for the worst, which is last; return it."""
+    low, high = 0, size - 1
+    while low < high:
+        middle, left, right = scores[(low + high) // 2], low, high
+        while left <= right:
+            while scores[left] > middle:
+                left += 1
+            while scores[right] < middle:
+                right -= 1
+            if left <= right:
+                scores[left], scores[right] = scores[right], scores[left]
+                ids[left], ids[right] = ids[right], ids[left]
+                left, right = left + 1, right - 1
+        if keep - 1 <= right:
+            high = right
+        elif keep - 1 >= left:
+            low = left
+        else:
+            break
+    worst: np.float32 = scores[keep - 1]
+    return worst
+
+
+@compiled
+def _sort(
+    scores: NDArray[np.float32], ids: NDArray[np.int64], best: NDArray[np.float32], found: NDArray[np.int64]
+) -> None:
+    """Fill best and found [k] by falling score, equal ones by rising id; -inf and -1 where there are no more.
+
+    Shell's sort: the sort of the library takes seconds to compile.
+    """
+    gap = 1
+    while gap < len(scores) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for place in range(gap, len(scores)):
+            score, label, at = scores[place], ids[place], place
+            while at >= gap:
+                other = at - gap
+                if scores[other] > score or (scores[other] == score and ids[other] < label):
+                    break
+                scores[at], ids[at] = scores[other], ids[other]
+                at = other
+            scores[at], ids[at] = score, label
+        gap //= 3
+    for place in range(len(best)):
+        if place < len(scores):
+            best[place], found[place] = scores[place], ids[place]
+        else:
+            best[place], found[place] = -_INF, -1
+
+
+@compiled
+def _product(one: NDArray[np.float32], other: NDArray[np.float32]) -> np.float32:
+    """Return the product of two vectors, summed up in float64 and rounded.
+
+    Eight sums of every eighth term: the order is fixed, so are the bits, and the compiler may do eight at once.
+    """
+    whole = len(one) - len(one) % 8
+    a, b, c, d, e, f, g, h = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for at in range(0, whole, 8):
+        a += np.float64(one[at]) * np.float64(other[at])
+        b += np.float64(one[at + 1]) * np.float64(other[at + 1])
+        c += np.float64(one[at + 2]) * np.float64(other[at + 2])
+        d += np.float64(one[at + 3]) * np.float64(other[at + 3])
+        e += np.float64(one[at + 4]) * np.float64(other[at + 4])
+        f += np.float64(one[at + 5]) * np.float64(other[at + 5])
+        g += np.float64(one[at + 6]) * np.float64(other[at + 6])
+        h += np.float64(one[at + 7]) * np.float64(other[at + 7])
+    total = ((a + e) + (c + g)) + ((b + f) + (d + h))
+    for at in range(whole, len(one)):
+        total += np.float64(one[at]) * np.float64(other[at])
+    return np.float32(total)

@@ -1,0 +1,41 @@
+"""Rows of a batch shared among threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TypeAlias
+
+import torch
+
+__all__ = ["Spread", "row_threads"]
+
+Spread: TypeAlias = Callable[[Callable[[int, int], None], int], None]
+
+_LEAST = 16  # rows that are worth a thread
+
+
+@contextmanager
+def row_threads(rows: int) -> Iterator[Spread]:
+    """Give a function that calls ``work(first, last)`` until all rows are done, in as many threads as torch has.
+
+    >>> with row_threads(40) as spread:
+    ...     done = []
+    ...     spread(lambda first, last: done.extend(range(first, last)), 40)
+    >>> sorted(done) == list(range(40))
+    True
+    """
+    threads = min(torch.get_num_threads(), rows // _LEAST)
+    if threads < 2:
+        yield lambda work, rows: work(0, rows)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+
+        def spread(work: Callable[[int, int], None], rows: int) -> None:
+            edges = [rows * place // threads for place in range(threads + 1)]
+            for one in [pool.submit(work, first, last) for first, last in pairwise(edges)]:
+                one.result()
+
+        yield spread

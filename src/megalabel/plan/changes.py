@@ -1,0 +1,180 @@
+"""What to change where a training does not fit: each change is planned, none is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from megalabel.plan.case import Case
+from megalabel.plan.moments import memory
+from megalabel.recipes.schema import Recipe
+
+if TYPE_CHECKING:
+    from megalabel.plan.machine import Machine
+    from megalabel.plan.result import Memory
+
+__all__ = ["Change", "changed", "changes_that_help", "fits"]
+
+_HALVINGS = 12
+_LEAST = 0.95  # a change must bring memory down to this share to be worth telling
+_DEVICES = 4_096
+_UNIFORM = 8_192  # labels drawn for a batch in place of all
+
+Ladder = Iterator[tuple[str, Case]]  # what to type, and the case with it, ever stronger
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change, or several together, with what they lead to."""
+
+    options: str  # what to type
+    device_bytes: float
+    host_bytes: float
+    enough: bool
+
+
+def fits(found: Memory, machine: Machine) -> bool:
+    """Tell whether it fits; what is not known of the machine is no obstacle."""
+    device, host = (found.peak(host=side)[1] for side in (False, True))
+    if machine.memory is not None and device > machine.memory:
+        return False
+    return not machine.gpu or machine.host_memory is None or machine.devices * host <= machine.host_memory
+
+
+def changes_that_help(case: Case, machine: Machine) -> list[Change]:
+    """Return the mildest form of every change that is enough alone; where none is, those to make together."""
+    ladders = (_chunk, _projection, _start, _tables, _batch, _refit, _pool, _dim, _devices)
+    alone = [change for ladder in ladders if (change := _mildest(ladder(case), machine)).enough]
+    if alone:
+        return alone
+    options, now = "", case
+    for ladder in ladders:
+        best = min(ladder(now), key=lambda step: _peak(memory(step[1])), default=None)
+        if best is None or _peak(memory(best[1])) > _LEAST * _peak(memory(now)):
+            continue
+        mild = _mildest(ladder(now), machine)
+        chosen = next((step for step in ladder(now) if step[0] == mild.options), best) if mild.enough else best
+        options, now = f"{options} {chosen[0]}".strip(), chosen[1]
+        if mild.enough:
+            break
+    return [_change(options, now, machine)] if options else []
+
+
+def changed(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with some keys changed, such as ``training.epochs``."""
+    document = recipe.model_dump(mode="json")
+    for key, value in settings.items():
+        *path, last = key.split(".")
+        node = document
+        for part in path:
+            node = node[part]
+        node[last] = value
+    return Recipe.model_validate(document)
+
+
+def _peak(found: Memory) -> float:
+    return found.peak()[1]
+
+
+def _change(options: str, case: Case, machine: Machine) -> Change:
+    found = memory(case)
+    enough = fits(found, replace(machine, devices=case.devices))
+    return Change(options, found.peak()[1], found.peak(host=True)[1], enough)
+
+
+def _mildest(ladder: Ladder, machine: Machine) -> Change:
+    found = Change("", 0.0, 0.0, False)
+    for options, case in ladder:
+        found = _change(options, case, machine)
+        if found.enough:
+            break
+    return found
+
+
+def _set(case: Case, settings: Mapping[str, Any]) -> tuple[str, Case]:
+    options = " ".join(f"--set {key}={_yaml(value)}" for key, value in settings.items())
+    return options, replace(case, recipe=changed(case.recipe, settings))
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "'{" + ", ".join(f"{key}: {item}" for key, item in value.items()) + "}'"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _halved(start: int, least: int, make: Callable[[int], tuple[str, Case]]) -> Ladder:
+    value = start
+    for _ in range(_HALVINGS):
+        value //= 2
+        if value < least:
+            return
+        yield make(value)
+
+
+def _chunk(case: Case) -> Ladder:
+    start = min(case.chunk, max(case.own_batch, case.own_pool if case.reads else 0))
+    yield from _halved(2 * (start // 2), 32, lambda value: _set(case, {"training.chunk_size": value}))
+
+
+def _batch(case: Case) -> Ladder:
+    yield from _halved(case.batch, 64, lambda value: _set(case, {"batching.batch_size": value}))
+
+
+def _projection(case: Case) -> Ladder:
+    """Let a transformer itself end at the size of the heads, so that encoded labels take no more."""
+    dims = {head.dim for head in case.heads}
+    apart = all(head.settings.projection in ("linear", "tanh") for head in case.heads)
+    if case.recipe.encoder.kind == "transformer" and apart and max(dims) < case.encoder.dim:
+        shorter = {"encoder.options.projection": max(dims)}
+        yield _set(case, shorter)
+        if len(dims) == 1:
+            yield _set(case, shorter | {f"heads.{head.name}.projection": "none" for head in case.heads})
+
+
+def _start(case: Case) -> Ladder:
+    names = [head.name for head in case.heads if head.free and head.settings.start != "random"]
+    if names:
+        yield _set(case, {f"heads.{name}.start": "random" for name in names})
+
+
+def _tables(case: Case) -> Ladder:
+    training = case.recipe.training
+    if (training.tables is None or training.tables.kind != "row_adagrad") and any(head.free for head in case.heads):
+        yield _set(case, {"training.tables": {"kind": "row_adagrad", "lr": 0.05}})
+
+
+def _refit(case: Case) -> Ladder:
+    if case.recipe.training.refit:
+        yield _set(case, {"training.refit": False})
+
+
+def _pool(case: Case) -> Ladder:
+    if case.all_labels and case.sizes.labels > _UNIFORM:
+        yield _set(case, {"batching.labels": "pool", "batching.negatives.uniform": _UNIFORM})
+
+
+def _dim(case: Case) -> Ladder:
+    def make(value: int) -> tuple[str, Case]:
+        return _set(case, dim_settings(case.recipe, value))
+
+    yield from _halved(max(head.dim for head in case.heads), 16, make)
+
+
+def dim_settings(recipe: Recipe, dim: int) -> dict[str, Any]:
+    """Return the keys that give all label vectors this size."""
+    if recipe.encoder.kind != "transformer":
+        own = {f"heads.{name}.dim": dim for name, head in recipe.heads.items() if head.dim is not None}
+        return {"encoder.options.dim": dim, **own}
+    apart = {f"heads.{name}.dim": dim for name, head in recipe.heads.items() if head.projection in ("linear", "tanh")}
+    if len(apart) == len(recipe.heads):
+        return apart
+    own = {f"heads.{name}.dim": dim for name, head in recipe.heads.items() if head.dim is not None}
+    return {"encoder.options.projection": dim, **apart, **own}
+
+
+def _devices(case: Case) -> Ladder:
+    count = case.devices
+    while count < _DEVICES:
+        count *= 2
+        yield f"--devices {count}", replace(case, devices=count)

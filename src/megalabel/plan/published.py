@@ -1,0 +1,109 @@
+"""What published systems took, and what the same recipe takes here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from megalabel.plan.case import Case
+from megalabel.plan.moments import memory
+from megalabel.plan.sizes import Sizes, TextSize
+from megalabel.recipes.load_recipe import load_recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["PUBLISHED", "PublishedCost", "nearest_published"]
+
+_TABLE = "Kharbanda 2024, Table 2.3"
+_LONG = ("encoder.query_length=128", "encoder.label_length=128", "training.chunk_size=512")
+
+
+@dataclass(frozen=True)
+class PublishedCost:
+    """One line of a paper: memory is that of the GPUs that were used, not what was needed of it."""
+
+    system: str
+    data: str
+    points: int
+    labels: int
+    labels_per_point: float
+    tokens: float  # of a text, by 1.3 a word; at most as many as are read
+    batch: int
+    pool: int | None
+    gigabytes: int | None
+    hours: float | None
+    source: str = _TABLE
+    hardware: str = ""
+    recipe: str | None = None  # that is the same system here
+    changes: Sequence[str] = ()
+
+    def ours(self) -> float | None:
+        """Return the bytes that the recipe takes on one GPU, or None where there is no such recipe."""
+        if self.recipe is None:
+            return None
+        text = TextSize.of_tokens(self.tokens)
+        sizes = Sizes(self.points, self.labels, self.labels_per_point, text, text)
+        recipe = load_recipe(self.recipe, [*self.changes, f"batching.batch_size={self.batch}"])
+        return memory(Case(recipe, sizes, gpu=True)).peak()[1]
+
+    def document(self) -> dict[str, Any]:
+        """Return it ready for JSON."""
+        names = ("system", "data", "points", "labels", "batch", "pool", "gigabytes", "hours", "hardware", "source")
+        return {name: getattr(self, name) for name in names} | {"recipe": self.recipe, "ours_bytes": self.ours()}
+
+
+def _amazon131(system: str, *rest: Any, **more: Any) -> PublishedCost:
+    return PublishedCost(system, "LF-Amazon-131K", 294_805, 131_073, 2.29, 128, *rest, **more)
+
+
+def _see_also(system: str, *rest: Any, **more: Any) -> PublishedCost:
+    return PublishedCost(system, "LF-WikiSeeAlso-320K", 693_082, 312_330, 2.11, 128, *rest, **more)
+
+
+def _wikipedia(system: str, *rest: Any, **more: Any) -> PublishedCost:
+    return PublishedCost(system, "LF-Wikipedia-500K", 1_813_391, 501_070, 4.77, 128, *rest, **more)
+
+
+def _titles(system: str, *rest: Any, **more: Any) -> PublishedCost:
+    return PublishedCost(system, "LF-AmazonTitles-1.3M", 2_248_619, 1_305_265, 22.20, 11.4, *rest, **more)
+
+
+_PLAIN = ("heads.dual.normalise=false", "heads.dual.temperature.value=1.0")
+_TEN = ("batching.negatives.mined=10", "batching.negatives.top=100")
+_QUERY2BID = PublishedCost(
+    "DePSL", "Query2Bid-450M", 52_029_024, 454_608_650, 3.96, 10, 2048, None, None, None,
+    source="Kharbanda 2024, chapter 2", hardware="8 V100, under 48 h, dim 64", recipe="depsl",
+    changes=["encoder.query_length=12", "encoder.label_length=12", "encoder.options.projection=64",
+             "heads.dual.dim=64", "heads.dual.projection=none", "heads.dual.dropout=0.0"],
+)  # fmt: skip
+
+PUBLISHED: tuple[PublishedCost, ...] = (
+    _amazon131("Renee", 512, 131_073, 128, 58),
+    _amazon131("UniDEC", 576, 3000, 48, 24, hardware="one A6000", recipe="unidec", changes=_LONG),
+    _see_also("Renee", 2048, 312_330, 128, 81),
+    _see_also("UniDEC", 677, 3500, 48, 39, hardware="one A6000", recipe="unidec",
+              changes=(*_LONG, "batching.cap=3500")),
+    _wikipedia("DEXML, all labels", 2048, 501_070, 320, 39, recipe="dexml",
+               changes=(*_LONG, *_PLAIN)),
+    _wikipedia("DEXML, 10 hard negatives", 2048, 22_528, 160, None, recipe="dexml-hnm",
+               changes=(*_LONG, *_PLAIN, *_TEN)),
+    _wikipedia("Renee", 2048, 501_070, 320, 39),
+    _wikipedia("DePSL", 221, 3000, 48, 55, hardware="one A6000", recipe="depsl",
+               changes=(*_LONG, "batching.cap=3000")),
+    _titles("DEXML, all labels", 8192, 1_305_265, 640, 66, hardware="16 A100", recipe="dexml", changes=_PLAIN),
+    _titles("DEXML, 10 hard negatives", 8192, 90_112, 320, None, recipe="dexml-hnm", changes=(*_PLAIN, *_TEN)),
+    _titles("Renee", 1024, 1_305_265, 256, 105),
+    _titles("UniDEC", 1098, 3000, 48, 78, hardware="one A6000", recipe="unidec",
+            changes=("heads.dual.dim=256", "heads.classifier.dim=256")),
+    _titles("DePSL", 2196, 4000, 48, 53, hardware="one A6000", recipe="depsl", changes=("heads.dual.dim=384",)),
+    _QUERY2BID,
+)  # fmt: skip
+
+
+def nearest_published(labels: int) -> list[PublishedCost]:
+    """Return the lines of the data set whose number of labels is nearest, and the largest with all labels in a step."""
+    data = min(PUBLISHED, key=lambda line: abs(math.log(line.labels / labels))).data
+    most = max(PUBLISHED, key=lambda line: line.gigabytes or 0)
+    return [line for line in PUBLISHED if line.data == data or line is most]

@@ -1,0 +1,109 @@
+// The list of labels found. A label that stays keeps its element, and with it focus and what is open.
+
+import { make, unseen } from "./dom.js";
+import { counted, decimal, percent } from "./numbers.js";
+import { openWhy } from "./why.js";
+
+const SECONDS_TO_MOVE = 0.2;
+let rows = new Map(); // uid -> element, for the text shown
+let shownText = null;
+
+/** Write a score as its scale wants it. */
+export const written = (score, scale) => (scale === "probability" ? percent(score) : decimal(score));
+
+/**
+ * Show labels, best first.
+ *
+ * `context` has the text, the scale of scores, the uids added from this page, and what `openWhy` needs.
+ */
+export function show(list, labels, context) {
+  if (context.text !== shownText) {
+    list.replaceChildren();
+    rows = new Map();
+    shownText = context.text;
+  }
+  const before = new Map([...rows].map(([uid, row]) => [uid, row.offsetTop]));
+  list.style.setProperty("--digits", Math.max(2, String(labels.length).length));
+  const share = shares(labels, context.scale);
+  const kept = new Map();
+  labels.forEach((label, place) => {
+    const row = rows.get(label.uid) ?? newRow(label, context);
+    kept.set(label.uid, row);
+    fill(row, label, place, share(label.score), context);
+    if (list.children[place] !== row) list.insertBefore(row, list.children[place] ?? null);
+  });
+  for (const [uid, row] of rows) if (!kept.has(uid)) row.remove();
+  rows = kept;
+  move(before);
+}
+
+/** Forget all labels shown. */
+export function clear(list) {
+  list.replaceChildren();
+  rows = new Map();
+  shownText = null;
+}
+
+/** Return how much of its bar a score fills: itself if it is a probability, else as compared to the others. */
+function shares(labels, scale) {
+  if (scale === "probability") return (score) => score;
+  const scores = labels.map((label) => label.score);
+  const most = Math.max(...scores);
+  const least = Math.min(0, ...scores);
+  return (score) => (most > least ? (score - least) / (most - least) : 1);
+}
+
+function newRow(label, context) {
+  const row = make("li", { class: "label" });
+  const panel = make("div", { class: "panel", id: `why-${label.id}`, hidden: true });
+  const why = make("button", { type: "button", class: "why", "aria-expanded": "false", "aria-controls": panel.id });
+  why.addEventListener("click", () => {
+    const open = why.getAttribute("aria-expanded") !== "true";
+    why.setAttribute("aria-expanded", String(open));
+    panel.hidden = !open;
+    if (open) openWhy(panel, label.uid, context);
+  });
+  row.append(
+    make("span", { class: "rank" }),
+    make("span", { class: "text", dir: "auto" }),
+    make("span", { class: "meta" }),
+    make("span", { class: "score" }, make("span", { class: "bar" }, make("span")), make("span", { class: "number" })),
+    why,
+    panel,
+  );
+  return row;
+}
+
+function fill(row, label, place, share, context) {
+  const part = (name) => row.querySelector(`:scope > .${name}`);
+  part("rank").textContent = place + 1;
+  part("text").textContent = label.text;
+  part("meta").replaceChildren(
+    mark(label.frequency),
+    make("span", { class: "points" }, counted(label.points, "training text")),
+    ...(context.added.has(label.uid) ? [make("span", { class: "mark new" }, "new")] : []),
+    make("code", { class: "uid" }, label.uid),
+  );
+  part("score").querySelector(".bar > span").style.width = `${(100 * Math.min(Math.max(share, 0), 1)).toFixed(2)}%`;
+  part("score").querySelector(".number").replaceChildren(unseen("score "), written(label.score, context.scale));
+  part("why").replaceChildren("Why", unseen(` ${label.text}`));
+}
+
+/** Return the mark of how often a label was seen; the word says it, colour and shape only help. */
+export function mark(frequency) {
+  return make("span", { class: `mark ${frequency === "unseen" ? "unseen-label" : frequency}` }, frequency);
+}
+
+/** Let labels that change places glide there, unless the reader wants no motion. */
+function move(before) {
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  for (const [uid, row] of rows) {
+    const by = (before.get(uid) ?? row.offsetTop) - row.offsetTop;
+    if (by) {
+      row.animate([{ transform: `translateY(${by}px)` }, { transform: "none" }], {
+        duration: 1000 * SECONDS_TO_MOVE,
+        easing: "ease-out",
+      });
+    }
+  }
+}

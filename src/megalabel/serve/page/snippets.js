@@ -1,0 +1,50 @@
+// The request as text to paste elsewhere.
+
+const LONG = 100_000; // bytes; one argument of a command may have 131,072 on Linux
+
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** Return a command for a POSIX shell. With a key, it is read from the environment, never copied. */
+export function curl(address, body, withKey) {
+  const json = JSON.stringify(body);
+  const lines = [`curl -sS ${quoted(address)}`, "-H 'Content-Type: application/json'"];
+  if (withKey) lines.push('-H "Authorization: Bearer $MEGALABEL_API_KEY"');
+  if (new TextEncoder().encode(json).length > LONG) {
+    return [...lines, `--data-binary @- <<'END'\n${json}\nEND`].join(" \\\n  ");
+  }
+  return [...lines, `--data-raw ${quoted(json)}`].join(" \\\n  ");
+}
+
+/** Return a script for Python's standard library. What JSON writes for texts and numbers, Python reads the same. */
+export function python(address, body, withKey) {
+  const fields = Object.entries(body).map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)},`);
+  const headers = ['"Content-Type": "application/json"'];
+  if (withKey) headers.push('"Authorization": "Bearer " + os.environ["MEGALABEL_API_KEY"]');
+  return [
+    "import json",
+    ...(withKey ? ["import os"] : []),
+    "from urllib.request import Request, urlopen",
+    "",
+    "body = {",
+    ...fields,
+    "}",
+    `headers = {${headers.join(", ")}}`,
+    `request = Request(${JSON.stringify(address)}, json.dumps(body).encode(), headers)`,
+    "with urlopen(request) as answer:",
+    '    for label in json.load(answer)["predictions"][0]:',
+    '        print(f"{label[\'score\']:.4f}  {label[\'uid\']}  {label[\'text\']}")',
+    "",
+  ].join("\n");
+}
+
+/** Copy a text. Browsers give the clipboard to https and localhost only; elsewhere it is shown whole and selected. */
+export async function copy(text, shown) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    shown.textContent = text;
+    getSelection().selectAllChildren(shown);
+    return document.execCommand("copy");
+  }
+}

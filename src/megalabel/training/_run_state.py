@@ -1,0 +1,59 @@
+"""The state of a training as named tensors, whole and rows of labels apart, and back from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from megalabel.training.optim import flatten_state, restore_state, row_state
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from megalabel.training.checkpoint import Checkpoint
+    from megalabel.training.network import Network
+
+__all__ = ["collect_state", "load_weights", "restore_optimisers"]
+
+
+def collect_state(
+    network: Network, optimisers: Mapping[str, Optimizer]
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+    """Return what all ranks have, the rows of this rank's own labels, and the scalars of the optimisers."""
+    tensors = {f"network.{name}": value for name, value in _state(network).items()}
+    rows = {f"network.{name}" for name in network.sharded()}
+    scalars = {}
+    for group, optimiser in optimisers.items():
+        found, scalars[group] = flatten_state(optimiser)
+        tensors |= {f"optimiser.{group}.{name}": value for name, value in found.items()}
+        rows |= {f"optimiser.{group}.{name}" for name in row_state(optimiser, found, network.sharded())}
+    return tensors, {name: tensors.pop(name) for name in sorted(rows)}, scalars
+
+
+@torch.no_grad()
+def load_weights(network: Network, found: Checkpoint) -> None:
+    """Give a network its weights back: of rows of labels, those that are here."""
+    rows = network.label_rows()
+    for name, value in _state(network).items():
+        value.copy_(found.part(f"network.{name}", network.own if name in rows else None))
+
+
+def restore_optimisers(network: Network, optimisers: Mapping[str, Optimizer], found: Checkpoint) -> None:
+    """Give the optimisers of a network back what they remember, whatever number of ranks wrote it down."""
+    for group, optimiser in optimisers.items():
+        prefix = f"optimiser.{group}."
+        names = [name.removeprefix(prefix) for name in found.names() if name.startswith(prefix)]
+        rows, own = row_state(optimiser, names, network.label_rows()), network.own
+        tensors = {name: found.part(f"{prefix}{name}", own if name in rows else None) for name in names}
+        restore_state(optimiser, tensors, found.state["optimisers"][group])
+
+
+def _state(network: Network) -> dict[str, Tensor]:
+    """Return every parameter once, and what else the modules say belongs to their state (a running mean, say)."""
+    parameters = dict(network.named_parameters())
+    again = {name for name, _ in network.named_parameters(remove_duplicate=False)}
+    buffers = {name: value for name, value in network.state_dict().items() if name not in again}
+    return {name: value.detach() for name, value in (parameters | buffers).items()}

@@ -1,0 +1,155 @@
+"""Join the processes that ``torchrun`` has started, and leave with one clear line when one of them is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from megalabel.errors import MegalabelError, SettingError
+from megalabel.training.ranks import ALONE, Ranks
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+__all__ = ["LostRankError", "join"]
+
+TIMEOUT = 600.0  # seconds one rank waits for another
+_SOON = 5.0  # seconds until a rank that met an error leaves without the others
+_times = count()  # a store outlives a run: each has keys of its own
+_AGAIN = "start again with --resume to go on from the last checkpoint, with as many ranks as you like"
+
+
+class LostRankError(MegalabelError):
+    """Another process of the run has died, or does not answer."""
+
+
+@contextmanager
+def join(*, timeout: float = TIMEOUT) -> Iterator[Ranks]:
+    """Give this process its place among those ``torchrun`` has started; without torchrun it is alone.
+
+    Ranks talk by gloo on a CPU and by NCCL on a GPU, of which each takes the one of its local number. The
+    first rank that meets a mistake raises it, the others leave quietly with exit code 2; so do all
+    when a rank dies or does not answer in time. Where torchrun is not at hand, RANK, WORLD_SIZE,
+    MASTER_ADDR and MASTER_PORT (and LOCAL_RANK, for GPUs) in the environment do as well.
+
+    Args:
+        timeout: seconds that one rank waits for another.
+
+    >>> with join() as ranks:
+    ...     ranks.world, ranks.share(7)
+    (1, range(0, 7))
+    """
+    if _number("WORLD_SIZE", 1) == 1:
+        yield ALONE
+        return
+    with _ended_by_signal():
+        store, rank, world = _meet(timeout)
+        patience = _SOON
+        try:
+            yield _start(store, rank, world, timeout)
+            patience = timeout
+        except KeyboardInterrupt:
+            if rank == 0:
+                raise
+            raise SystemExit(130) from None
+        except (MegalabelError, RuntimeError) as error:
+            if not isinstance(error, MegalabelError) and not _is_lost(error):
+                raise
+            if not _speaks(store, rank):
+                raise SystemExit(2) from None
+            if isinstance(error, MegalabelError):
+                raise
+            what = f"rank {rank} of {world} lost another rank, which died or did not answer within {timeout:g} s"
+            raise LostRankError(what, remedy=_AGAIN) from error
+        finally:
+            with suppress(RuntimeError, ValueError):
+                _leave(store, rank, world, patience)
+                dist.destroy_process_group()
+
+
+def _leave(store: Store, rank: int, world: int, patience: float) -> None:
+    """Let the first rank leave last: the store may be with it, and others may still want to look there."""
+    store.add("left", 1)
+    end = time.monotonic() + patience
+    while rank == 0 and store.add("left", 0) < world and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def _meet(timeout: float) -> tuple[Store, int, int]:
+    """Return the store all ranks share, the number of this one and how many there are."""
+    where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    try:
+        store, rank, world = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    except dist.DistNetworkError as error:
+        taken = "address already in use" in str(error).lower() or "EADDRINUSE" in str(error)
+        what = f"the port {where} is in use" if taken else f"no other rank was met at {where} within {timeout:g} s"
+        remedy = (
+            "choose another with torchrun --master-port, or --standalone" if taken else "see that rank 0 runs there"
+        )
+        raise SettingError(what, remedy=remedy) from error
+    except ValueError as error:
+        remedy = "start with torchrun, which sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+        raise SettingError(f"this is one of several processes, but {error}", remedy=remedy) from error
+    return PrefixStore(f"megalabel-{next(_times)}", store), rank, world
+
+
+def _start(store: Store, rank: int, world: int, timeout: float) -> Ranks:
+    if rank:
+        os.environ["MEGALABEL_PROGRESS"] = "0"  # one rank speaks
+    local = _number("LOCAL_RANK", 0)
+    if local < torch.cuda.device_count():
+        torch.cuda.set_device(local)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    limit = timedelta(seconds=timeout)
+    dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=world, timeout=limit)
+    return Ranks(rank, world, dist.group.WORLD, store, local)
+
+
+def _number(name: str, usual: int) -> int:
+    value = os.environ.get(name, "")
+    if value and not value.isdecimal():
+        raise SettingError(f"{name} is {value!r} in the environment", remedy="start with torchrun")
+    return int(value or usual)
+
+
+def _speaks(store: Store, rank: int) -> bool:
+    """Say whether this rank is the first to meet an error; where nobody can tell, the second rank is."""
+    with suppress(RuntimeError):
+        store.set_timeout(timedelta(seconds=_SOON))
+        return bool(store.add("errors", 1) == 1)
+    return rank == 1  # the store was with the first rank, which is gone
+
+
+def _is_lost(error: RuntimeError) -> bool:
+    """Tell the end of a connection from a mistake of ours."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
+
+
+@contextmanager
+def _ended_by_signal() -> Iterator[None]:
+    """Turn SIGTERM, by which torchrun ends all ranks when one has died, into an error with one line."""
+
+    def ended(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise LostRankError("told to stop (SIGTERM), as happens when another rank has died", remedy=_AGAIN)
+
+    try:
+        before = signal.signal(signal.SIGTERM, ended)
+    except ValueError:  # not the main thread: whoever runs us handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

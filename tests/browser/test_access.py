@@ -1,0 +1,194 @@
+"""The page by keyboard, by screen reader, in both themes, enlarged and on a small screen."""
+
+from urllib.parse import urlencode
+
+import pytest
+
+CONTRAST = """() => {
+  const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const colour = parse(getComputedStyle(one).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+      if (colour[3] > 0) throw new Error("half transparent");
+    }
+    throw new Error("no ground");
+  };
+  const found = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const element = walk.currentNode.parentElement;
+    if (!walk.currentNode.textContent.trim() || !element.checkVisibility()) continue;
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(ground(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    found.push([ratio, walk.currentNode.textContent.trim().slice(0, 40)]);
+  }
+  return found;
+}"""
+
+
+def axe(page):
+    """Return what axe-core finds wrong, in words."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page, options={"resultTypes": ["violations"]})
+    return found.generate_report() if found.violations_count else ""
+
+
+@pytest.fixture
+def page_with_labels(server, open_page, wait_for, text):
+    def page_with_labels(**options):
+        page = open_page(server, urlencode({"text": text}), **options)
+        wait_for(page, server.best(text))
+        return page
+
+    return page_with_labels
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_and_axe(page_with_labels, server, scheme):
+    page = page_with_labels(color_scheme=scheme, reduced_motion="reduce")
+    page.locator(".why").first.click()
+    page.locator(".panel table").wait_for()
+    page.get_by_role("slider").press("ArrowRight")
+    page.get_by_role("button", name="Copy as curl").click()
+    page.route("**/labels", lambda route: route.fulfill(status=422, json={"error": {"message": "no"}}))
+    page.allowed = "status of 422"
+    page.get_by_label("Its text").fill("x")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.locator("#add-status.wrong").wait_for()
+    page.get_by_label("Labels to show").fill("0")
+    page.wait_for_timeout(600)  # announcements
+    ratios = page.evaluate(CONTRAST)
+    assert len(ratios) > 50
+    assert [one for one in ratios if one[0] < 4.5] == []
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 28)")
+    assert axe(page) == ""
+
+
+def test_axe_where_there_is_little_to_show(server, open_page):
+    page = open_page(server, reduced_motion="reduce")
+    page.locator("#examples button").first.wait_for()
+    assert axe(page) == ""
+    page.route("**/predict", lambda route: route.abort())
+    page.allowed = "ERR_FAILED"
+    page.locator("#text").fill("a text")
+    page.locator("#message").wait_for()
+    assert axe(page) == ""
+    assert all(ratio >= 4.5 for ratio, _ in page.evaluate(CONTRAST))
+
+
+def test_axe_in_dialogs(page_with_labels):
+    page = page_with_labels(reduced_motion="reduce")
+    page.locator(".why").first.click()
+    for name in ("Rename …", "Remove …"):
+        page.get_by_role("button", name=name).click()
+        assert axe(page) == ""
+        page.keyboard.press("Escape")
+
+
+def test_theme_can_be_chosen_and_is_kept(page_with_labels):
+    page = page_with_labels(color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(ground) == "rgb(20, 24, 28)"
+    page.get_by_label("Theme").select_option("Light")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    page.reload()
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    assert page.get_by_label("Theme").input_value() == "light"
+    page.get_by_label("Theme").select_option("System")
+    assert page.evaluate(ground) == "rgb(20, 24, 28)"
+
+
+def test_by_keyboard_alone(server, open_page, wait_for, text):
+    page = open_page(server)
+    page.locator("#examples button").first.wait_for()
+
+    def focused():
+        return page.evaluate(
+            "(document.activeElement.ariaLabel || document.activeElement.labels?.[0]?.textContent"
+            " || document.activeElement.textContent).trim()"
+        )
+
+    assert focused() == "Text"  # ready to type
+    page.keyboard.type(text)
+    page.keyboard.press("Control+Enter")
+    wait_for(page, server.best(text))
+    order = []
+    while "Why" not in (name := focused()):
+        order.append(name)
+        page.keyboard.press("Tab")
+        assert len(order) < 12
+    assert order == ["Text", "Find labels", "all", "Rare labels forward", "Labels to show", "Lowest score"]
+    ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert ring == "solid"
+    page.keyboard.press("Enter")
+    page.locator(".panel table").wait_for()
+    assert page.locator(".why").first.get_attribute("aria-expanded") == "true"
+    page.keyboard.press("Space")
+    assert page.locator(".panel").first.is_hidden()
+    # Heads by arrow keys
+    page.get_by_role("radio", name="all").focus()
+    page.keyboard.press("ArrowRight")
+    wait_for(page, server.best(text, heads="dual"))
+    assert page.evaluate("getComputedStyle(document.activeElement.nextSibling).outlineStyle") == "solid"
+    # The way past the settings, first on the page
+    page.locator("h1").click()
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Shift+Tab")
+    page.get_by_role("link", name="Skip to the labels found").focus()
+    assert page.locator("#skip").bounding_box()["y"] >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "found"
+    assert "text=" in page.url
+
+
+def test_the_tree_that_screen_readers_see(page_with_labels, server, text):
+    page = page_with_labels()
+    best = server.best(text)[0]
+    tree = page.locator("body").aria_snapshot()
+    for part in (
+        "banner", "main", "contentinfo", 'heading "Labels" [level=2]', 'region "Labels"', 'form "Text and settings"',
+        'textbox "Text"', 'group "Heads"', 'radio "all" [checked]', 'slider "Rare labels forward"',
+        'spinbutton "Labels to show"', 'combobox "Theme"', "status",
+    ):  # fmt: skip
+        assert part in tree, part
+    assert f'button "Why {best["text"]}"' in tree
+    first = page.locator("#list > li").first.aria_snapshot()
+    for word in (best["text"], best["uid"], best["frequency"], "score"):
+        assert word in first
+
+
+@pytest.mark.parametrize(("width", "scale"), [(320, 1), (640, 2)], ids=["320 px", "200%"])
+def test_nothing_is_cut_off(page_with_labels, width, scale):
+    page = page_with_labels(viewport={"width": width, "height": 700}, device_scale_factor=scale)
+    page.locator(".why").first.click()
+    page.locator(".panel table").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll("main *, header *")]
+             .filter(one => one.checkVisibility() && !one.closest(".unseen, .skip, pre"))
+             .filter(one => one.getBoundingClientRect().right > innerWidth + 1)
+             .map(one => one.outerHTML.slice(0, 80))"""
+    )
+    assert outside == []
+
+
+@pytest.mark.parametrize(("wish", "moves"), [("reduce", False), ("no-preference", True)])
+def test_labels_glide_only_where_motion_is_welcome(page_with_labels, server, wait_for, text, wish, moves):
+    page = page_with_labels(reduced_motion=wish)
+    page.evaluate(
+        """() => {
+             const animate = Element.prototype.animate;
+             window.moved = 0;
+             Element.prototype.animate = function (...how) { window.moved++; return animate.apply(this, how); };
+           }"""
+    )
+    page.get_by_role("slider").press("End")
+    wait_for(page, server.best(text, tail=1.0))
+    assert bool(page.evaluate("window.moved")) is moves

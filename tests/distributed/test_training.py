@@ -1,0 +1,147 @@
+"""Recipes trained by two and four processes give the losses, gradients and weights of one process."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import megalabel as ml
+from megalabel.recipes import load_recipe
+from megalabel.training.distributed import join
+from megalabel.training.loop import Loop
+from megalabel.training.make_encoder import make_encoder
+from megalabel.training.network import Network
+from megalabel.training.run import Texts
+from megalabel.training.start_tables import start_tables
+
+DATA = "synthetic:points=120,labels=23,seed=4"  # 23 labels and batches of 17: no share is like the next
+BAG = "encoder={kind: bag, source: null, options: {dim: 12, words: 128, bigrams: 64, characters: 0}}"
+SMALL = [BAG, "batching.batch_size=17", "training.epochs=2", "training.chunk_size=5"]
+NO_CHANCE = ["dropout=0", "row_dropout=0"]
+ANEW = "batching.refresh={start: 1, every: 1}"
+MINED = [ANEW, "batching.negatives={mined: 2, top: 6}"]
+DUAL = [f"heads.dual.{each}" for each in ("dropout=0", "dim=10")]
+RUNS = {
+    "dexml": ["dexml", *SMALL, "training.tables={kind: row_adagrad, lr: 0.05}"],
+    "dexml-hnm": ["dexml-hnm", *SMALL, *MINED],
+    "depsl": ["depsl", *SMALL, *MINED, *DUAL, "batching.cap=15"],
+    "unidec": [
+        "unidec", *SMALL, *MINED, *DUAL, *(f"heads.classifier.{each}" for each in [*NO_CHANCE, "dim=9"]),
+    ],
+    "all labels, both heads": [
+        "unidec-cpu", *SMALL, "batching={batch_size: 17, labels: all, order: shuffled, negatives: {mined: 0}}",
+        "heads.dual.loss={kind: soft_top_k, k: 2}", "heads.classifier.loss={kind: softmax}", "training.clip=0.1",
+    ],
+    "candidates of each text": [
+        "astec-cpu", *SMALL, "batching.negatives={mined: 3, uniform: 2, top: 5}", ANEW,
+        "heads.classifier.dropout=0", "training.freeze=false",
+    ],
+    "biases, corrected pools": [
+        "inceptionxml-cpu", *SMALL, *MINED, "batching.log_q=true", "heads.classifier.row_dropout=0",
+    ],
+}  # fmt: skip
+
+
+class Watched(Loop):
+    """Keeps the losses of all steps and the gradients of the first, as the optimisers get them."""
+
+    def begin(self):
+        self.losses, self.found, self.vectors = [], {}, []
+        for head in self.network.heads.values():
+            head.labels = partial(self.look, head.labels)
+        return self
+
+    def look(self, plain, *args, **options):
+        vectors, bias = plain(*args, **options)
+        if vectors.requires_grad and not self.found:
+            self.vectors.append(vectors)
+            vectors.retain_grad()
+        return vectors, bias
+
+    def _share_gradients(self):
+        super()._share_gradients()
+        if not self.found:
+            grads = {name: part.grad for name, part in self.network.named_parameters() if part.grad is not None}
+            self.found = {f"gradient.{name}": grad.to_dense().clone() for name, grad in grads.items()}
+            if self.recipe.batching.labels == "all":  # the first and last label of every shard
+                assert self.vectors
+                assert all(vectors.grad[edge].any() for vectors in self.vectors for edge in (0, -1))
+
+    def _step(self, batch, builder):
+        result = super()._step(batch, builder)
+        self.losses.append(result.loss)
+        return result
+
+
+def run(name, data, ranks):
+    """Train, and return what there is to compare; rows of labels stand under the number of the first."""
+    recipe, *changes = RUNS[name]
+    recipe = load_recipe(recipe, changes)
+    torch.manual_seed(recipe.seed)
+    network = Network(recipe, make_encoder(recipe, data), len(data.labels), ranks).double()
+    texts = Texts.of(data, network.encoder)
+    start_tables(network, data.train, texts.train, texts.labels)
+    loop = Watched(recipe, network, data.train, texts.train, texts.labels).begin()
+    trained = {part: value for part, value in network.sharded().items() if value.requires_grad}
+    before = {part: value.detach().clone() for part, value in trained.items()}
+    for _ in range(recipe.training.epochs):
+        for _ in loop.run_epoch():
+            pass
+    for part, value in trained.items():
+        for edge in (0, -1):
+            assert not torch.equal(value[edge], before[part][edge]), f"{name}: label {edge} of a shard was not trained"
+    found = loop.found | {f"weight.{part}": value.detach() for part, value in network.named_parameters()}
+    found |= {"losses": torch.tensor(loop.losses, dtype=torch.float64)}
+    found |= {"clusters": torch.from_numpy(loop.refreshed.clusters), "mined": torch.from_numpy(loop.refreshed.mined)}
+    own = set(network.sharded())
+    first = network.own.start
+    return {f"{name}|{first if key.partition('.')[2] in own else 0}|{key}": value for key, value in found.items()}
+
+
+def all_runs(ranks):
+    torch.set_num_threads(1)
+    data = ml.load(DATA)
+    return {key: value.contiguous() for name in RUNS for key, value in run(name, data, ranks).items()}
+
+
+@pytest.fixture(scope="module")
+def alone():
+    with join() as ranks:
+        return all_runs(ranks)
+
+
+def whole(folder, world):
+    """Put the rows of labels together again; what all ranks have must be the same to the last bit."""
+    parts = {}
+    for rank in range(world):
+        for key, value in load_file(folder / f"{rank}.safetensors").items():
+            name, first, what = key.split("|")
+            rows = parts.setdefault((name, what), {})
+            assert int(first) not in rows or torch.equal(rows[int(first)], value), f"{key} differs between ranks"
+            rows[int(first)] = value
+    return {
+        f"{name}|0|{what}": torch.cat([rows[first] for first in sorted(rows)]) if len(rows) > 1 else rows[0]
+        for (name, what), rows in parts.items()
+    }
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_train_as_one_process(alone, world, run_ranks, tmp_path):
+    run_ranks(world, __file__, tmp_path)
+    found = whole(tmp_path, world)
+    assert found.keys() == alone.keys()
+    for key, value in alone.items():
+        what = key.split("|")[2]
+        if what in ("clusters", "mined"):
+            assert torch.equal(found[key], value), key
+        else:
+            near = 1e-8 if what.startswith("weight") else 1e-6
+            torch.testing.assert_close(found[key], value, rtol=0, atol=near, msg=lambda m, key=key: f"{key}: {m}")
+
+
+if __name__ == "__main__":
+    with join(timeout=120) as ranks:
+        save_file(all_runs(ranks), Path(sys.argv[1]) / f"{ranks.rank}.safetensors")

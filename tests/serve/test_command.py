@@ -1,0 +1,155 @@
+"""`megalabel serve` as a user runs it."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import megalabel as ml
+from megalabel.__main__ import main
+
+
+@pytest.fixture
+def command(capsys):
+    """Run it to its end; return exit code, standard output and standard error."""
+
+    def command(*arguments):
+        code = main(["serve", *map(str, arguments)])
+        return (code, *capsys.readouterr())
+
+    return command
+
+
+def test_help_teaches(command):
+    code, out, _ = command("--help")
+    assert code == 0
+    for word in ("--host", "--port", "--save", "--read-only", "--api-key-file", "--allow-host", "--max-texts"):
+        assert word in out
+    assert "Example" in out
+    assert "--unbatched" not in out
+
+
+def test_it_says_where_it_is_and_finishes_what_it_began(start, run):
+    server = start(run)
+    assert server.line.startswith(f"serving {run} (60 labels): http://127.0.0.1:")
+    assert "/docs" in server.line
+    assert server.client.post("/labels", json={"texts": ["a label that lives in memory"]}).status_code == 201
+    answers = []
+    body = {"texts": [f"text number {place}" for place in range(1000)], "k": 60, "details": True}
+    threads = [
+        threading.Thread(target=lambda: answers.append(server.client.post("/predict", json=body))) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    wait_for(server, "megalabel_queue_texts 3000")
+    code, out, err = server.stop(signal.SIGINT)
+    for thread in threads:
+        thread.join()
+    assert (code, out, err) == (0, "", "")
+    assert [(answer.status_code, len(answer.json()["predictions"])) for answer in answers] == [(200, 1000)] * 3
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1])))
+    assert ml.Model.load(run).state.alive == 60
+
+
+def test_changed_labels_are_saved(start, run, tmp_path):
+    place = tmp_path / "run"
+    shutil.copytree(run, place)
+    server = start(place, "--save", MEGALABEL_API_KEY="sesame")
+    assert server.client.get("/model").status_code == 401
+    server.client.headers["Authorization"] = "Bearer sesame"
+    uids = [server.client.post("/labels", json={"texts": [f"label {n}"]}).json()["labels"][0]["uid"] for n in range(5)]
+    wait_for(server, 'megalabel_saves_total{done="yes"} ')
+    assert server.client.delete(f"/labels/{uids[0]}").status_code == 200  # saved at the latest at the end
+    assert server.stop() == (0, "", "")
+    again = ml.Model.load(place)
+    assert (again.labels.uids[-5:], again.state.alive) == (uids, 64)
+
+
+def test_where_saving_fails_it_is_said(start, run, tmp_path):
+    place, key = tmp_path / "run", tmp_path / "key"
+    shutil.copytree(run, place)
+    key.write_text("sesame\n")
+    server = start(place, "--save", "--api-key-file", key)
+    shutil.rmtree(place / "model")
+    (place / "model").write_text("a file in the way")
+    assert server.client.post("/labels", json={"texts": ["a label"]}).status_code == 401
+    headers = {"X-API-Key": "sesame"}
+    assert server.client.post("/labels", json={"texts": ["a label"]}, headers=headers).status_code == 201
+    code, _, err = server.stop()
+    assert code == 2
+    assert "a file of this name stands in the way" in err
+    assert "Traceback" not in err
+
+
+def test_beyond_this_machine_without_a_key_is_warned_of(start, run):
+    server = start(run, "--host", "0.0.0.0", "--log-requests")
+    url = f"http://127.0.0.1:{server.url.rsplit(':', 1)[1]}"
+    assert server.client.get(f"{url}/model").status_code == 200
+    assert server.client.get(f"{url}/model", headers={"Host": "evil.example"}).status_code == 403
+    code, _, err = server.stop()
+    assert code == 0
+    first, *rest = err.splitlines()
+    assert first.startswith("anyone who can reach 0.0.0.0 can use this server")
+    assert "GET '/model' 200" in rest[0]
+
+
+def wait_for(server, words):
+    """Wait until the metrics say so; a counter given without its value has to be above 0."""
+    deadline = time.monotonic() + 60
+    while True:
+        lines = server.client.get("/metrics").text.splitlines()
+        if any(line.startswith(words) and not line.endswith(" 0") for line in lines):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere"], "there is no model here"),
+        (["RUN", "--port", "70000"], "--port"),
+        (["RUN", "--host", "no.such.host.invalid"], "cannot listen on no.such.host.invalid"),
+        (["RUN", "--save", "--read-only"], "leave out --save or --read-only"),
+        (["RUN", "--timeout", "0"], "--timeout"),
+        (["RUN", "--max-texts", "0"], "--max-texts"),
+        (["RUN", "--api-key-file", "nowhere"], "this file with the API key cannot be read"),
+        (["RUN", "--tail", "2"], "tail must lie in 0 to 1"),
+    ],
+)
+def test_mistakes_are_one_line(command, run, arguments, says):
+    code, out, err = command(*(run if word == "RUN" else word for word in arguments))
+    assert (code, out) == (2, "")
+    assert says in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_port_in_use(command, run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, out, err = command(run, "--port", port)
+    assert (code, out) == (2, "")
+    assert err == (
+        f"megalabel: cannot listen on 127.0.0.1 port {port}: address already in use; "
+        "choose another --port, 0 is any free one\n"
+    )
+
+
+def test_without_the_extra(command, run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastapi", None)  # cannot be imported
+    code, out, err = command(run)
+    assert (code, out) == (2, "")
+    assert err == "megalabel: the server needs the package fastapi; pip install 'megalabel[serve]'\n"
+
+
+def test_a_wrong_start_is_told_before_torch_is_there(run):
+    code = "import sys; from megalabel.__main__ import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    wrong = ["serve", str(run), "--host", "no.such.host.invalid"]
+    done = subprocess.run([sys.executable, "-c", code, *wrong], capture_output=True, text=True)
+    assert done.stdout == "2 False\n"

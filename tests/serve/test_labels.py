@@ -1,0 +1,153 @@
+"""GET, POST, DELETE and PATCH /labels."""
+
+import threading
+
+import pytest
+
+import megalabel as ml
+
+
+@pytest.fixture
+def live(run, serving):
+    """A server whose labels a test may change."""
+    with serving(ml.Model.load(run)) as found:
+        yield found
+
+
+def test_list_and_search(client, model):
+    everything = client.get("/labels", params={"limit": 1000}).json()
+    assert everything["total"] == len(everything["labels"]) == len(model.labels)
+    assert [one["id"] for one in everything["labels"]] == list(range(len(model.labels)))
+    first = everything["labels"][0]
+    assert first == {
+        "id": 0, "uid": model.labels.uids[0], "text": model.labels.texts[0],
+        "points": int(model.seen.counts[0]), "frequency": first["frequency"],
+    }  # fmt: skip
+    word = model.labels.texts[7].split()[0]
+    found = client.get("/labels", params={"find": word.upper()}).json()
+    expected = [place for place, text in enumerate(model.labels.texts) if word.casefold() in text.casefold()]
+    assert [one["id"] for one in found["labels"]] == expected[:50]
+    assert found["total"] == len(expected)
+    page = client.get("/labels", params={"offset": 58, "limit": 5}).json()
+    assert [one["id"] for one in page["labels"]] == [58, 59]
+    assert client.get("/labels", params={"offset": 2**31 - 1}).json() == {"total": 60, "labels": []}
+    assert client.get("/labels", params={"find": "nothing has this"}).json() == {"total": 0, "labels": []}
+
+
+@pytest.mark.parametrize(
+    ("query", "where"), [("limit=0", "limit"), ("limit=1001", "limit"), ("offset=-1", "offset"), ("limit=x", "limit")]
+)
+def test_bad_queries(client, query, where):
+    answer = client.get(f"/labels?{query}")
+    assert (answer.status_code, answer.json()["error"]["where"]) == (422, where)
+
+
+def test_add_find_rename_remove(live):
+    answer = live.post("/labels", json={"texts": ["brand new thing"], "uids": ["new/one"]})
+    assert answer.status_code == 201
+    assert answer.json() == {"labels": [{"id": 60, "uid": "new/one", "text": "brand new thing"}]}
+    listed = live.get("/labels", params={"find": "BRAND"}).json()["labels"]
+    assert listed == [{"id": 60, "uid": "new/one", "text": "brand new thing", "points": 0, "frequency": "unseen"}]
+    ask = {"texts": ["brand new thing"], "k": 1, "heads": "dual"}
+    assert live.post("/predict", json=ask).json()["predictions"][0][0]["uid"] == "new/one"
+    renamed = live.patch("/labels/new%2Fone", json={"text": "another thing"})
+    assert renamed.json() == {"id": 60, "uid": "new/one", "text": "another thing"}
+    assert live.get("/model").json()["labels"] == 61
+    assert live.delete("/labels/new/one").json() == {"removed": 1}
+    assert live.delete("/labels/new/one").status_code == 404
+    assert live.post("/labels", json={"texts": ["again"], "uids": ["new/one"]}).status_code == 422
+    assert live.get("/model").json()["labels"] == 60
+
+
+def test_made_up_uids_and_several_removed(live):
+    uids = [one["uid"] for one in live.post("/labels", json={"texts": ["one", "two"]}).json()["labels"]]
+    assert uids == ["added-60", "added-61"]
+    assert live.request("DELETE", "/labels", json={"uids": uids}).json() == {"removed": 2}
+    assert live.request("DELETE", "/labels", json={"uids": []}).json() == {"removed": 0}
+
+
+def test_all_or_nothing(live):
+    known = live.get("/labels").json()["labels"][0]["uid"]
+    answer = live.request("DELETE", "/labels", json={"uids": [known, "nobody"]})
+    assert (answer.status_code, answer.json()["error"]["where"]) == (404, "uids[1]")
+    assert live.request("DELETE", "/labels", json={"uids": [known, known]}).status_code == 422
+    everything = [one["uid"] for one in live.get("/labels", params={"limit": 1000}).json()["labels"]]
+    assert live.request("DELETE", "/labels", json={"uids": everything}).status_code == 422
+    assert live.get("/model").json()["labels"] == 60
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({"texts": [" "]}, "texts[0]"),
+        ({"texts": ["a", ""]}, "texts[1]"),
+        ({"texts": ["a"], "uids": []}, "uids"),
+        ({"texts": ["a"], "uids": [" "]}, "uids[0]"),
+        ({"texts": ["a"], "uids": ["x" * 1001]}, "uids[0]"),
+        ({"texts": ["a", "b"], "uids": ["x", "x"]}, None),
+        ({"texts": ["a" * 100_001]}, "texts[0]"),
+        ({"texts": ["a"] * 1001}, "texts"),
+        ({"uids": ["a"]}, "texts"),
+    ],
+)
+def test_labels_that_cannot_be(client, body, where):
+    answer = client.post("/labels", json=body)
+    assert (answer.status_code, answer.json()["error"]["where"]) == (422, where)
+    assert client.get("/model").json()["labels"] == 60
+
+
+def test_renaming_needs_a_label_and_a_text(client):
+    assert client.patch("/labels/nobody", json={"text": "a"}).status_code == 404
+    uid = client.get("/labels").json()["labels"][0]["uid"]
+    assert client.patch(f"/labels/{uid}", json={"text": " "}).status_code == 422
+    assert client.patch(f"/labels/{uid}", json={"text": "x" * 100_001}).status_code == 422
+
+
+def test_read_only(run, serving):
+    with serving(ml.Model.load(run), read_only=True) as client:
+        assert client.get("/model").json()["read_only"] is True
+        uid = client.get("/labels").json()["labels"][0]["uid"]
+        answers = [
+            client.post("/labels", json={"texts": ["a"]}),
+            client.request("DELETE", "/labels", json={"uids": [uid]}),
+            client.delete(f"/labels/{uid}"),
+            client.patch(f"/labels/{uid}", json={"text": "a"}),
+        ]
+        assert [answer.status_code for answer in answers] == [403] * 4
+        assert answers[0].json()["error"]["message"] == "the labels of this server are read-only"
+
+
+def test_added_labels_are_limited(run, serving):
+    with serving(ml.Model.load(run), added=2) as client:
+        assert client.post("/labels", json={"texts": ["a", "b"]}).status_code == 201
+        answer = client.post("/labels", json={"texts": ["c"]})
+        assert (answer.status_code, "--max-added" in answer.json()["error"]["message"]) == (422, True)
+
+
+def test_changes_under_load_are_seen_whole(live):
+    """A label comes and goes; every answer has it with its own name and text, or not at all."""
+    wrong, stop = [], threading.Event()
+
+    def ask():
+        import httpx
+
+        with httpx.Client(base_url=live.base_url, timeout=60) as client:
+            while not stop.is_set():
+                answer = client.post("/predict", json={"texts": ["brand new thing"] * 3, "k": 1, "heads": "dual"})
+                for row in answer.json()["predictions"]:
+                    if row[0]["uid"].startswith("added-") and row[0]["text"] != "brand new thing":
+                        wrong.append(row)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        (label,) = live.post("/labels", json={"texts": ["brand new thing"]}).json()["labels"]
+        ask_one = {"texts": ["brand new thing"], "k": 1, "heads": "dual"}
+        assert live.post("/predict", json=ask_one).json()["predictions"][0][0] | {"score": 0} == label | {"score": 0}
+        assert live.delete(f"/labels/{label['uid']}").json() == {"removed": 1}
+        assert live.post("/predict", json=ask_one).json()["predictions"][0][0]["uid"] != label["uid"]
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong

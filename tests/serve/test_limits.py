@@ -1,0 +1,249 @@
+"""Large bodies, slow clients, full queues: each gets its answer, or is cut off, and the server goes on."""
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
+
+import pytest
+
+import megalabel as ml
+
+QUICK = {"timeout": 1.0, "header_seconds": 0.5, "body_bytes": 1 << 20}
+
+
+@pytest.fixture(scope="module")
+def quick(run, serving):
+    """A server that waits for nobody."""
+    with serving(ml.Model.load(run), **QUICK) as found:
+        yield found
+        assert found.get("/health").json() == {"status": "ok"}
+
+
+def connect(client):
+    found = socket.create_connection(("127.0.0.1", client.port), timeout=20)
+    found.settimeout(20)
+    return found
+
+
+def read(connection):
+    """Read until the server closes, or one answer with its length is there."""
+    got = b""
+    while True:
+        try:
+            some = connection.recv(1 << 16)
+        except ConnectionResetError:
+            return got
+        got += some
+        head, _, body = got.partition(b"\r\n\r\n")
+        length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        if not some or (length and len(body) >= int(length[0].split(b":")[1])):
+            return got
+
+
+def error_of(got):
+    head, _, body = got.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+def head(path="/predict", **headers):
+    lines = {"Host": "localhost", "Content-Type": "application/json"} | headers
+    return "\r\n".join(
+        [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items()), "", ""]
+    ).encode()
+
+
+@contextmanager
+def held_up(client):
+    """Keep the thread of the model busy until the event that is given is set."""
+    release = threading.Event()
+    batcher = client.engine.batcher
+    batcher._task.get_loop().call_soon_threadsafe(batcher.call, release.wait)
+    try:
+        yield release
+    finally:
+        release.set()
+
+
+def wait_until(true):
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_body_too_large_by_its_own_word(quick):
+    answer = quick.post("/predict", content=b'{"texts": ["' + b"a" * (10 << 20) + b'"]}')
+    assert answer.status_code == 413
+    assert "1,048,576 bytes" in answer.json()["error"]["message"]
+    assert "--max-body" in answer.json()["error"]["message"]
+    assert quick.get("/health").status_code == 200  # on the same connection
+
+
+def test_a_body_too_large_in_chunks(quick):
+    answer = quick.post("/predict", content=iter([b"a" * 65536] * 40), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+
+
+def test_a_chunked_body_is_read(quick):
+    kind = {"Content-Type": "application/json"}
+    answer = quick.post("/predict", content=iter([b'{"te', b'xts": [', b'"a"]}']), headers=kind)
+    assert answer.status_code == 200
+
+
+def test_a_body_that_never_stops_is_cut_off(quick):
+    with connect(quick) as slow:
+        slow.sendall(head(**{"Transfer-Encoding": "chunked"}))
+        start = time.monotonic()
+        with pytest.raises((BrokenPipeError, ConnectionResetError, TimeoutError)):
+            while time.monotonic() - start < 20:
+                slow.sendall(b"1000\r\n" + b"a" * 4096 + b"\r\n")
+        assert time.monotonic() - start < 15
+
+
+def test_a_slow_body(quick):
+    with connect(quick) as slow:
+        slow.sendall(head(**{"Content-Length": "100"}) + b'{"texts"')
+        status, error = error_of(read(slow))
+        assert (status, error["code"]) == (408, "too_slow")
+
+
+def test_a_slow_head(quick):
+    with connect(quick) as slow:
+        slow.sendall(b"POST /predict HTTP/1.1\r\nHost: loc")
+        status, error = error_of(read(slow))
+        assert (status, error["code"]) == (408, "too_slow")
+
+
+def test_a_slow_head_after_a_whole_request(quick):
+    with connect(quick) as slow:
+        slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200 OK" in read(slow)
+        slow.sendall(b"GET /health HT")
+        assert error_of(read(slow))[0] == 408
+
+
+def test_a_connection_that_says_nothing_is_closed(quick):
+    with connect(quick) as silent:
+        assert read(silent) == b""
+
+
+def test_a_head_too_large(quick):
+    with connect(quick) as large:
+        large.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+        with suppress(BrokenPipeError, ConnectionResetError):
+            for number in range(100):
+                large.sendall(f"X-{number}: {'a' * 4096}\r\n".encode())
+        got = read(large)
+        assert not got or error_of(got)[0] == 431
+    assert quick.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET /\xff HTTP/1.1\r\n\r\n",
+     b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+     b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+     b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+     b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\nzz\r\n"],
+)  # fmt: skip
+def test_what_is_no_http(quick, sent):
+    with connect(quick) as odd:
+        odd.sendall(sent)
+        status, error = error_of(read(odd))
+        assert (status, error["code"]) == (400, "bad_request")
+
+
+def test_who_asks_for_another_protocol_is_answered_in_this_one(quick):
+    body = b'{"texts": ["a"]}'
+    with connect(quick) as other:
+        other.sendall(head(**{"Content-Length": len(body), "Connection": "Upgrade", "Upgrade": "h2c"}) + body)
+        got = read(other)
+        assert b"200 OK" in got
+        assert b'{"predictions":[[' in got
+
+
+def test_two_hosts_are_refused(quick):
+    with connect(quick) as odd:
+        odd.sendall(b"GET /model HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+        assert error_of(read(odd))[0] == 403
+
+
+def test_requests_one_after_the_other_on_one_connection(quick):
+    body = b'{"texts": ["a"]}'
+    with connect(quick) as many:
+        many.sendall((head(**{"Content-Length": len(body)}) + body) * 3)
+        got = b""
+        while got.count(b'{"predictions"') < 3:
+            some = many.recv(1 << 16)
+            assert some
+            got += some
+
+
+def test_no_answer_in_time(run, serving):
+    with serving(ml.Model.load(run), timeout=0.3) as client:
+        with held_up(client):
+            answer = client.post("/predict", json={"texts": ["a"]})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+        wait_until(lambda: client.engine.batcher.waiting == 0)
+        assert client.post("/predict", json={"texts": ["a"]}).status_code == 200
+
+
+def test_a_full_queue_says_when_to_come_back(run, serving):
+    with serving(ml.Model.load(run), queue=5) as client:
+        answers = []
+        first = threading.Thread(target=lambda: answers.append(client.post("/predict", json={"texts": ["a"] * 4})))
+        with held_up(client):
+            first.start()
+            wait_until(lambda: client.engine.batcher.waiting == 5)
+            for answer in (
+                client.post("/predict", json={"texts": ["a"]}),
+                client.post("/explain", json={"text": "a"}),
+                client.post("/labels", json={"texts": ["a"]}),
+            ):
+                assert (answer.status_code, answer.json()["error"]["code"]) == (429, "busy")
+                assert int(answer.headers["Retry-After"]) >= 1
+            assert client.get("/health").status_code == 200
+        first.join()
+        assert answers[0].status_code == 200
+        assert client.post("/predict", json={"texts": ["a"]}).status_code == 200
+
+
+def test_a_client_that_leaves_frees_its_place(run, serving):
+    with serving(ml.Model.load(run)) as client:
+        body = json.dumps({"texts": ["a"] * 100}).encode()
+        with held_up(client):
+            with connect(client) as leaving:
+                leaving.sendall(head(**{"Content-Length": len(body)}) + body)
+                wait_until(lambda: client.engine.batcher.waiting == 101)
+            wait_until(lambda: client.engine.batcher.waiting == 1)
+        assert 'status="499"' in client.get("/metrics").text
+
+
+def test_too_many_requests_at_once(run, serving):
+    with serving(ml.Model.load(run), requests=2) as client:
+        ask = {"args": ("/predict",), "kwargs": {"json": {"texts": ["a"]}}}
+        threads = [threading.Thread(target=client.post, **ask) for _ in range(2)]
+        with held_up(client):
+            for thread in threads:
+                thread.start()
+            wait_until(lambda: client.engine.batcher.waiting == 3)
+            assert client.get("/health").status_code == 429
+        for thread in threads:
+            thread.join()
+        assert client.get("/health").status_code == 200
+
+
+def test_who_does_not_read_the_answer_is_cut_off(run, serving):
+    with serving(ml.Model.load(run), timeout=2.0) as client:
+        client.post("/labels", json={"texts": ["long " * 20_000]})
+        body = json.dumps({"texts": ["a"] * 200, "k": 1000, "heads": "dual"}).encode()
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", client.port))
+            deaf.sendall(head(**{"Content-Length": len(body)}) + body)
+            wait_until(lambda: 'method="POST",route="/predict",status="200"' in client.get("/metrics").text)
+            assert len(read(deaf)) < 10 << 20  # of 20 MB
+        assert client.get("/health").status_code == 200

@@ -1,0 +1,123 @@
+"""POST /predict answers what the model says."""
+
+import pytest
+
+import megalabel as ml
+
+TEXTS = ["some text", "another text, with more words", "", "ñandú 漢字 \x00 🙂"]
+
+
+def rows(client, **body):
+    answer = client.post("/predict", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["predictions"]
+
+
+def test_same_as_the_model(client, model, data):
+    texts = [*TEXTS, *data.test.texts[:20]]
+    expected = model.predict(texts, k=7)
+    found = rows(client, texts=texts, k=7)
+    assert [[(one["id"], one["uid"], one["text"]) for one in row] for row in found] == [
+        [(one.id, one.uid, one.text) for one in row] for row in expected
+    ]
+    scores = [[one["score"] for one in row] for row in found]
+    assert scores == [pytest.approx([one.score for one in row], rel=1e-5, abs=1e-7) for row in expected]
+
+
+def test_defaults(client):
+    (row,) = rows(client, texts=["some text"])
+    assert len(row) == 5
+    assert set(row[0]) == {"id", "uid", "text", "score"}
+    assert rows(client, texts=[]) == []
+    assert rows(client, texts=["some text"], k=5.0, heads="all", tail=None, min_score=None, details=False) == [row]
+
+
+def test_details(client, model):
+    (row,) = rows(client, texts=["some text"], k=3, details=True)
+    for one in row:
+        label = model.labels.uids.index(one["uid"])
+        assert one["points"] == model.seen.counts[label]
+        assert one["frequency"] == ("tail" if one["points"] < 10 else "torso" if one["points"] <= 100 else "head")
+        assert list(one["heads"]) == model.heads
+    (plain,) = rows(client, texts=["some text"], k=3)
+    assert [{name: one[name] for name in plain[0]} for one in row] == plain
+
+
+def test_heads_and_tail(client, model):
+    for settings in ({"heads": "dual"}, {"heads": "linear"}, {"tail": 1.0}):
+        (row,) = rows(client, texts=["some text"], k=60, **settings)
+        (expected,) = model.predict(["some text"], k=60, **settings)
+        assert [one["uid"] for one in row] == [one.uid for one in expected]
+
+
+def test_min_score_leaves_labels_out(client):
+    (row,) = rows(client, texts=["some text"], k=20)
+    middle = row[len(row) // 2]["score"]
+    (kept,) = rows(client, texts=["some text"], k=20, min_score=middle)
+    assert kept == [one for one in row if one["score"] >= middle]
+    assert rows(client, texts=["some text"], min_score=1e9) == [[]]
+
+
+def test_k_beyond_the_labels_gives_all(client, model):
+    (row,) = rows(client, texts=["some text"], k=1000, heads="dual")
+    assert len(row) == len(model.labels)
+
+
+def test_a_thousand_texts(client, model, data):
+    texts = [f"{text} {number}" for number, text in enumerate((list(data.train.texts) * 4)[:1000])]
+    found = rows(client, texts=texts, k=2)
+    assert [[one["uid"] for one in row] for row in found] == [
+        [one.uid for one in row] for row in model.predict(texts, k=2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "where", "says"),
+    [
+        ({"texts": ["a"] * 1001}, "texts", "1,001 texts are more than the 1,000 of one request"),
+        ({"texts": ["a"], "k": 1001}, "k", "at most 1,000 labels are given"),
+        ({"texts": ["a"], "k": 10**9}, "k", "--max-k"),
+        ({"texts": ["a"], "k": 10**300}, "k", "--max-k"),
+        ({"texts": ["a", "b" * 100_001]}, "texts[1]", "--max-characters"),
+        ({"texts": ["a", 3]}, "texts[1]", "string"),
+        ({"texts": "a"}, "texts", "list"),
+        ({"texts": None}, "texts", "list"),
+        ({"k": 5}, "texts", "texts is missing"),
+        ({"text": ["a"]}, "text", "did you mean 'texts'?"),
+        ({"texts": ["a"], "k": 0}, "k", "greater than or equal to 1"),
+        ({"texts": ["a"], "k": -1}, "k", "greater than or equal to 1"),
+        ({"texts": ["a"], "k": "5"}, "k", "integer"),
+        ({"texts": ["a"], "k": True}, "k", "integer"),
+        ({"texts": ["a"], "k": 2.5}, "k", "integer"),
+        ({"texts": ["a"], "tail": 1.5}, "tail", "less than or equal to 1"),
+        ({"texts": ["a"], "heads": "dua"}, "heads", "did you mean 'dual'?"),
+        ({"texts": ["a"], "heads": "x" * 100_000}, "heads", "has no head"),
+        ({"texts": ["a"], "details": 1}, "details", "boolean"),
+        (["a"], None, "no JSON object"),
+    ],
+)
+def test_what_is_wrong_is_said(client, body, where, says):
+    answer = client.post("/predict", json=body)
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    assert (error["code"], error["where"]) == ("invalid", where)
+    assert says in error["message"]
+    assert len(error["message"]) < 500
+
+
+def test_tail_is_refused_where_scores_are_added(summed_run, serving):
+    with serving(ml.Model.load(summed_run)) as client:
+        answer = client.post("/predict", json={"texts": ["a"], "tail": 0.5})
+        assert (answer.status_code, answer.json()["error"]["where"]) == (422, "tail")
+        assert client.get("/model").json()["fused"] is False
+        assert client.post("/predict", json={"texts": ["a"], "tail": None}).status_code == 200
+
+
+def test_limits_are_settings(run, serving):
+    with serving(ml.Model.load(run), texts=2, k=3, text_characters=10) as client:
+        assert client.get("/model").json()["limits"] | {"body_bytes": 0} == {
+            "texts": 2, "k": 3, "body_bytes": 0, "text_characters": 10,
+        }  # fmt: skip
+        for body in ({"texts": ["a"] * 3}, {"texts": ["a"], "k": 4}, {"texts": ["a" * 11]}):
+            assert client.post("/predict", json=body).status_code == 422
+        assert client.post("/predict", json={"texts": ["a" * 10] * 2, "k": 3}).status_code == 200
