@@ -34,6 +34,7 @@ BATCH, TOP = 256, 100  # exact
 K = 10  # approximate
 TARGETS = (0.95, 0.99)
 MANY = 500_000  # labels over which only some kinds are built, and exact search is timed less often
+SINGLE = 300  # queries asked one by one
 GRAPH = {"M": 16, "ef_construction": 100}
 EFFORTS = {
     "ef": [10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096],
@@ -91,7 +92,8 @@ def measure_exact(labels: int, options: argparse.Namespace) -> dict[str, Any]:
         np.save(folder / "vectors.npy", vectors)
         np.save(folder / "queries.npy", queries)
         del vectors
-        found = child("flat", {"folder": place, "k": TOP, "repeat": 2 if labels > MANY else 5}, options)
+        asked = {"folder": place, "k": TOP, "repeat": 2 if labels > MANY else 5, "single": singles(labels)}
+        found = child("flat", asked, options)
     rounds = found.pop("rounds")
     speed = {name: BATCH / min(one[0] for one in times) for name, times in rounds.items()}
     wall = {name: BATCH / min(one[1] for one in times) for name, times in rounds.items()}
@@ -135,7 +137,7 @@ def measure_approximate(
             settings, effort = KINDS[kind]
             asked = {
                 "folder": place, "settings": settings, "k": K, "efforts": EFFORTS[effort] if effort else [],
-                "repeat": 2, "enough": 0.995,
+                "repeat": 2, "enough": 0.995, "single": singles(shape[0]) if kind == "exact" else SINGLE,
             }  # fmt: skip
             try:
                 row = child(kind, asked, options)
@@ -146,6 +148,11 @@ def measure_approximate(
             rows.append(row)
             print(f"  {told(row)}", flush=True)
     return {"vectors": name, "labels": shape[0], "dim": shape[1], "queries": len(queries), "rows": rows}
+
+
+def singles(labels: int) -> int:
+    """Return how many queries are asked one by one of an exact search."""
+    return SINGLE // 5 if labels > MANY else SINGLE
 
 
 def child(kind: str, request: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:

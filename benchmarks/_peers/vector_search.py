@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-SINGLE = 300  # queries asked one by one
 ROUNDING = 1e-5
 PACKAGES = {"usearch": "usearch", "voyager": "voyager", "hnswlib": "hnswlib"}  # all else is ours, or faiss by itself
 
@@ -65,6 +64,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         if share >= request["enough"]:
             break
     good = next((point for point in points if point["recall"] >= 0.95), points[-1])
+    few = queries[: request["single"]]
     name = PACKAGES.get(request["kind"], "faiss-cpu")
     return {
         "build_seconds": seconds[0],
@@ -72,7 +72,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         "memory_mb": memory,
         "mapped_mb": mapped,
         "points": points,
-        "single": {"effort": good["effort"], **waits(lambda row: search(index, row, k, good["effort"]), queries)},
+        "single": {"effort": good["effort"], **waits(lambda row: search(index, row, k, good["effort"]), few)},
         "versions": {"python": platform.python_version(), name: version(name)},
     }
 
@@ -117,8 +117,8 @@ def compare_exact(request: dict[str, Any]) -> dict[str, Any]:
             rounds[name].append(spent)
     agree = {name: float(np.mean(np.sort(found) == np.sort(ids["exact"]))) for name, found in ids.items()}
     single = {
-        "exact": waits(lambda row: ask(index, row, k, 0), queries),
-        "flat": waits(lambda row: theirs.search(row, k), queries),
+        "exact": waits(lambda row: ask(index, row, k, 0), queries[: request["single"]]),
+        "flat": waits(lambda row: theirs.search(row, k), queries[: request["single"]]),
     }
     return {"rounds": rounds, "agree": agree, "single": single, "blas_threshold": shipped}
 
@@ -133,7 +133,7 @@ def timed(work: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
 def waits(ask: Callable[[np.ndarray], Any], queries: np.ndarray) -> dict[str, float]:
     """Return percentiles of the time of single queries in milliseconds."""
     ask(queries[:1])
-    times = [timed(lambda row=row: ask(queries[row : row + 1]))[0] for row in range(min(SINGLE, len(queries)))]
+    times = [timed(lambda row=row: ask(queries[row : row + 1]))[0] for row in range(len(queries))]
     return {
         f"{clock}p{share}_ms": 1000 * float(np.percentile([one[at] for one in times], share))
         for at, clock in enumerate(("", "wall_"))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Encoder", "Head", "Index", "Loss", "Targets", "Tokens", "TopK"]
 
+_TOLD_APART = 65_536  # texts that are compared at once
+
 
 # --------------------------------------------------------------------------- values
 
@@ -140,7 +142,8 @@ class Tokens:
         """Return each different text once, in order of first appearance, and ``inverse`` [n].
 
         Text i is text inverse[i] of the result, so vectors of the few give those of all by
-        ``vectors.index_select(0, inverse)``. Rows are told apart by a 64-bit hash, and then compared.
+        ``vectors.index_select(0, inverse)``. Rows are told apart by a 64-bit hash, and then compared, a
+        block of texts at a time. Where all differ, the result is this object: mapped ids stay on disk.
 
         >>> import numpy as np
         >>> tokens = Tokens(np.array([7, 8, 7, 7, 8], dtype=np.uint16), np.array([0, 2, 3, 5]))
@@ -150,17 +153,31 @@ class Tokens:
         """
         import numpy as np
 
-        lengths, starts, flat = self.lengths, self.offsets[:-1], np.asarray(self.ids)
+        lengths, blocks = self.lengths, range(0, len(self), _TOLD_APART)
         powers = np.cumprod(np.full(int(lengths.max(initial=0)), 0x9E3779B97F4A7C15, dtype=np.uint64))
-        terms = (flat.astype(np.uint64) + np.uint64(1)) * powers[np.arange(len(flat)) - np.repeat(starts, lengths)]
-        sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms, dtype=np.uint64)])  # modulo 2 ** 64
-        _, first, inverse = np.unique(sums[starts + lengths] - sums[starts], return_index=True, return_inverse=True)
+        hashes = np.zeros(len(self), dtype=np.uint64)
+        for start in blocks:
+            own = self.offsets[start : start + _TOLD_APART + 1] - self.offsets[start]
+            flat = self.ids[self.offsets[start] : self.offsets[start] + own[-1]].astype(np.uint64) + np.uint64(1)
+            flat *= powers[np.arange(len(flat)) - np.repeat(own[:-1], np.diff(own))]
+            sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(flat, dtype=np.uint64)])  # modulo 2 ** 64
+            hashes[start : start + _TOLD_APART] = sums[own[1:]] - sums[own[:-1]]
+        _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
         same = first[inverse]  # [n] the first text with this hash
-        if not (np.array_equal(lengths[same], lengths) and np.array_equal(self.take(same).ids, flat)):
+        if not all(self._alike(same, start) for start in blocks):
             seen: dict[bytes, int] = {}
             same = np.array([seen.setdefault(self[i].tobytes(), i) for i in range(len(self))], dtype=np.int64)
         first, inverse = np.unique(same, return_inverse=True)
-        return self.take(first), inverse
+        return (self if len(first) == len(self) else self.take(first)), inverse
+
+    def _alike(self, same: NDArray[np.int64], start: int) -> bool:
+        """Say whether the texts of a block are what the texts ``same`` [n] say they are."""
+        import numpy as np
+
+        rows = np.arange(start, min(start + _TOLD_APART, len(self)))
+        rows = rows[same[rows] != rows]
+        here, there = self.take(rows), self.take(same[rows])
+        return np.array_equal(here.offsets, there.offsets) and np.array_equal(here.ids, there.ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ def test_schemathesis(client, tmp_path):
 
 @pytest.mark.slow
 def test_schemathesis_long(client, tmp_path):
-    fuzz(client, tmp_path, "--max-examples", "300")
+    fuzz(client, tmp_path, "--max-examples", "100")
 
 
 @pytest.mark.slow

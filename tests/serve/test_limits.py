@@ -10,13 +10,19 @@ import pytest
 
 import megalabel as ml
 
-QUICK = {"timeout": 1.0, "header_seconds": 0.5, "body_bytes": 1 << 20}
-
 
 @pytest.fixture(scope="module")
 def quick(run, serving):
     """A server that waits for nobody."""
-    with serving(ml.Model.load(run), **QUICK) as found:
+    with serving(ml.Model.load(run), timeout=1.0, header_seconds=1.0) as found:
+        yield found
+        assert found.get("/health").json() == {"status": "ok"}
+
+
+@pytest.fixture(scope="module")
+def small(run, serving):
+    """A server that takes small bodies, with all the time there is."""
+    with serving(ml.Model.load(run), body_bytes=1 << 20) as found:
         yield found
         assert found.get("/health").json() == {"status": "ok"}
 
@@ -73,22 +79,22 @@ def wait_until(true):
         time.sleep(0.01)
 
 
-def test_a_body_too_large_by_its_own_word(quick):
-    answer = quick.post("/predict", content=b'{"texts": ["' + b"a" * (10 << 20) + b'"]}')
+def test_a_body_too_large_by_its_own_word(small):
+    answer = small.post("/predict", content=b'{"texts": ["' + b"a" * (10 << 20) + b'"]}')
     assert answer.status_code == 413
     assert "1,048,576 bytes" in answer.json()["error"]["message"]
     assert "--max-body" in answer.json()["error"]["message"]
-    assert quick.get("/health").status_code == 200  # on the same connection
+    assert small.get("/health").status_code == 200  # on the same connection
 
 
-def test_a_body_too_large_in_chunks(quick):
-    answer = quick.post("/predict", content=iter([b"a" * 65536] * 40), headers={"Content-Type": "application/json"})
+def test_a_body_too_large_in_chunks(small):
+    answer = small.post("/predict", content=iter([b"a" * 65536] * 40), headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
 
 
-def test_a_chunked_body_is_read(quick):
+def test_a_chunked_body_is_read(small):
     kind = {"Content-Type": "application/json"}
-    answer = quick.post("/predict", content=iter([b'{"te', b'xts": [', b'"a"]}']), headers=kind)
+    answer = small.post("/predict", content=iter([b'{"te', b'xts": [', b'"a"]}']), headers=kind)
     assert answer.status_code == 200
 
 
@@ -129,15 +135,15 @@ def test_a_connection_that_says_nothing_is_closed(quick):
         assert read(silent) == b""
 
 
-def test_a_head_too_large(quick):
-    with connect(quick) as large:
+def test_a_head_too_large(small):
+    with connect(small) as large:
         large.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
         with suppress(BrokenPipeError, ConnectionResetError):
             for number in range(100):
                 large.sendall(f"X-{number}: {'a' * 4096}\r\n".encode())
         got = read(large)
         assert not got or error_of(got)[0] == 431
-    assert quick.get("/health").status_code == 200
+    assert small.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -149,31 +155,31 @@ def test_a_head_too_large(quick):
      b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
      b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\nzz\r\n"],
 )  # fmt: skip
-def test_what_is_no_http(quick, sent):
-    with connect(quick) as odd:
+def test_what_is_no_http(small, sent):
+    with connect(small) as odd:
         odd.sendall(sent)
         status, error = error_of(read(odd))
         assert (status, error["code"]) == (400, "bad_request")
 
 
-def test_who_asks_for_another_protocol_is_answered_in_this_one(quick):
+def test_who_asks_for_another_protocol_is_answered_in_this_one(small):
     body = b'{"texts": ["a"]}'
-    with connect(quick) as other:
+    with connect(small) as other:
         other.sendall(head(**{"Content-Length": len(body), "Connection": "Upgrade", "Upgrade": "h2c"}) + body)
         got = read(other)
         assert b"200 OK" in got
         assert b'{"predictions":[[' in got
 
 
-def test_two_hosts_are_refused(quick):
-    with connect(quick) as odd:
+def test_two_hosts_are_refused(small):
+    with connect(small) as odd:
         odd.sendall(b"GET /model HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
         assert error_of(read(odd))[0] == 403
 
 
-def test_requests_one_after_the_other_on_one_connection(quick):
+def test_requests_one_after_the_other_on_one_connection(small):
     body = b'{"texts": ["a"]}'
-    with connect(quick) as many:
+    with connect(small) as many:
         many.sendall((head(**{"Content-Length": len(body)}) + body) * 3)
         got = b""
         while got.count(b'{"predictions"') < 3:
@@ -183,7 +189,7 @@ def test_requests_one_after_the_other_on_one_connection(quick):
 
 
 def test_no_answer_in_time(run, serving):
-    with serving(ml.Model.load(run), timeout=0.3) as client:
+    with serving(ml.Model.load(run), timeout=2.0) as client:
         with held_up(client):
             answer = client.post("/predict", json={"texts": ["a"]})
             assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
@@ -237,7 +243,7 @@ def test_too_many_requests_at_once(run, serving):
 
 
 def test_who_does_not_read_the_answer_is_cut_off(run, serving):
-    with serving(ml.Model.load(run), timeout=2.0) as client:
+    with serving(ml.Model.load(run), timeout=4.0) as client:
         client.post("/labels", json={"texts": ["long " * 20_000]})
         body = json.dumps({"texts": ["a"] * 200, "k": 1000, "heads": "dual"}).encode()
         with socket.socket() as deaf:

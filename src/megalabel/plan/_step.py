@@ -18,9 +18,11 @@ __all__ = ["step_moments"]
 # that are updated at once.
 CACHE, BUDGET, NARROWEST = 8 << 20, 160 << 20, 64
 UPDATED = 16_384
-_HASHED = 45  # bytes a token while equal texts are looked for
+_HASHED = 45  # bytes a token while equal texts are looked for,
+_AT_ONCE, _OF_TEXT = 65_536, 48  # so many texts at once, and bytes a text for all of them
 _TRANSPOSED = 40  # bytes a feature while the gradient of a table is made
 _NORMALISED = 4  # tensors beside the gradient while that of a normalised vector is taken back
+_MANY, _BY_BLOCKS = 65_536, 2  # of megalabel.heads: rows from which on that is done in blocks, and tensors then
 
 
 def step_moments(case: Case) -> dict[str, tuple[Part, ...]]:
@@ -48,8 +50,10 @@ def _equal_texts(case: Case) -> tuple[Part, ...]:
     """Label texts are compared by hashes in every step that takes all of them, so that each is encoded once."""
     if not (case.all_labels and case.reads):
         return ()
-    tokens = case.own_labels * case.label_items
-    return (Part("label texts told apart", tokens * _HASHED, f"{tokens:,.0f} tokens x {_HASHED} B", True, 6),)
+    tokens = min(case.own_labels, _AT_ONCE) * case.label_items
+    size = tokens * _HASHED + case.own_labels * _OF_TEXT
+    how = f"{tokens:,.0f} tokens x {_HASHED} B, {case.own_labels:,} texts x {_OF_TEXT} B"
+    return (Part("label texts told apart", size, how, True, 6),)
 
 
 def _left_over(case: Case) -> tuple[Part, ...]:
@@ -72,9 +76,10 @@ def _loss(case: Case) -> tuple[Part, ...]:
     """Vectors of queries and labels, and blocks of scores; the gradients of vectors are made with the value."""
     heads, labels = _trained(case), case.own_pool
     dims = sum(head.dim for head in heads)
+    kept = case.reads and (labels <= _MANY or any(head.settings.projection != "none" for head in heads if head.text))
     return (
         *_graphs(case),
-        tensor("encoded labels", labels * case.reads, case.encoder.dim),
+        tensor("encoded labels", labels * kept, case.encoder.dim),
         tensor("label vectors", labels, max(head.dim for head in heads)),
         tensor("gradients of label vectors", labels, dims),
         tensor("query vectors", case.batch, dims, times=3),
@@ -105,9 +110,12 @@ def _blocks(case: Case) -> Part:
 def _backward(case: Case) -> tuple[Part, ...]:
     """Through the heads: what they kept, the gradients, and more while a normalised vector is taken back."""
     heads, labels = _trained(case), case.own_pool
-    needed = any(head.text and (head.settings.normalise or head.settings.projection != "none") for head in heads)
-    widest = max(heads, key=lambda head: head.dim * (_NORMALISED if head.settings.normalise else 1))
-    times = _NORMALISED if widest.settings.normalise else 1
+    few, most = labels <= _MANY, _NORMALISED if labels <= _MANY else _BY_BLOCKS
+    needed = any(
+        head.text and ((head.settings.normalise and few) or head.settings.projection != "none") for head in heads
+    )
+    widest = max(heads, key=lambda head: head.dim * (most if head.settings.normalise else 1))
+    times = most if widest.settings.normalise else 1
     dims = sum(head.dim for head in heads)
     return (
         *_graphs(case),

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from megalabel.plan.case import Case
-from megalabel.plan.moments import memory
+from megalabel.plan.numbers import show_bytes
 from megalabel.recipes.schema import Recipe
 
 if TYPE_CHECKING:
     from megalabel.plan.machine import Machine
     from megalabel.plan.result import Memory
 
-__all__ = ["Change", "changed", "changes_that_help", "fits"]
+__all__ = ["Change", "changed", "changes_that_help", "dim_settings", "fits", "remedy"]
 
 _HALVINGS = 12
 _LEAST = 0.95  # a change must bring memory down to this share to be worth telling
@@ -22,6 +22,7 @@ _DEVICES = 4_096
 _UNIFORM = 8_192  # labels drawn for a batch in place of all
 
 Ladder = Iterator[tuple[str, Case]]  # what to type, and the case with it, ever stronger
+Measure: TypeAlias = "Callable[[Case], Memory]"
 
 
 @dataclass(frozen=True)
@@ -42,23 +43,44 @@ def fits(found: Memory, machine: Machine) -> bool:
     return not machine.gpu or machine.host_memory is None or machine.devices * host <= machine.host_memory
 
 
-def changes_that_help(case: Case, machine: Machine) -> list[Change]:
-    """Return the mildest form of every change that is enough alone; where none is, those to make together."""
-    ladders = (_chunk, _projection, _start, _tables, _batch, _refit, _pool, _dim, _devices)
-    alone = [change for ladder in ladders if (change := _mildest(ladder(case), machine)).enough]
+def changes_that_help(case: Case, machine: Machine, measure: Measure, *, more_devices: bool = True) -> list[Change]:
+    """Return the mildest form of every change that is enough alone; where none is, those to make together.
+
+    ``measure`` tells the memory of a case. More devices are among the changes if they can be had.
+    """
+    ladders = [_chunk, _projection, _tables, _batch, _refit, _pool, _dim, *([_devices] if more_devices else [])]
+
+    def change(options: str, changed: Case) -> Change:
+        found = measure(changed)
+        enough = fits(found, replace(machine, devices=changed.devices))
+        return Change(options, found.peak()[1], found.peak(host=True)[1], enough)
+
+    def first_enough(ladder: Ladder) -> tuple[str, Case] | None:
+        return next((step for step in ladder if change(*step).enough), None)
+
+    alone = [change(*step) for ladder in ladders if (step := first_enough(ladder(case))) is not None]
     if alone:
         return alone
-    options, now = "", case
+    told, now = "", case
     for ladder in ladders:
-        best = min(ladder(now), key=lambda step: _peak(memory(step[1])), default=None)
-        if best is None or _peak(memory(best[1])) > _LEAST * _peak(memory(now)):
+        step = first_enough(ladder(now))
+        strongest = min(ladder(now), key=lambda step: measure(step[1]).peak()[1], default=None)
+        chosen = step or strongest
+        if chosen is None or measure(chosen[1]).peak()[1] > _LEAST * measure(now).peak()[1]:
             continue
-        mild = _mildest(ladder(now), machine)
-        chosen = next((step for step in ladder(now) if step[0] == mild.options), best) if mild.enough else best
-        options, now = f"{options} {chosen[0]}".strip(), chosen[1]
-        if mild.enough:
+        told, now = f"{told} {chosen[0]}".strip(), chosen[1]
+        if step is not None:
             break
-    return [_change(options, now, machine)] if options else []
+    return [change(told, now)] if told else []
+
+
+def remedy(changes: Sequence[Change]) -> str:
+    """Return in one line what to do."""
+    if not changes:
+        return "no change known here is enough: take a smaller set, or a larger machine"
+    first = changes[0]
+    rest = "" if first.enough else ", which is still too much"
+    return f"{first.options} takes it to {show_bytes(first.device_bytes)}{rest}"
 
 
 def changed(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
@@ -71,25 +93,6 @@ def changed(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
             node = node[part]
         node[last] = value
     return Recipe.model_validate(document)
-
-
-def _peak(found: Memory) -> float:
-    return found.peak()[1]
-
-
-def _change(options: str, case: Case, machine: Machine) -> Change:
-    found = memory(case)
-    enough = fits(found, replace(machine, devices=case.devices))
-    return Change(options, found.peak()[1], found.peak(host=True)[1], enough)
-
-
-def _mildest(ladder: Ladder, machine: Machine) -> Change:
-    found = Change("", 0.0, 0.0, False)
-    for options, case in ladder:
-        found = _change(options, case, machine)
-        if found.enough:
-            break
-    return found
 
 
 def _set(case: Case, settings: Mapping[str, Any]) -> tuple[str, Case]:
@@ -130,12 +133,6 @@ def _projection(case: Case) -> Ladder:
         yield _set(case, shorter)
         if len(dims) == 1:
             yield _set(case, shorter | {f"heads.{head.name}.projection": "none" for head in case.heads})
-
-
-def _start(case: Case) -> Ladder:
-    names = [head.name for head in case.heads if head.free and head.settings.start != "random"]
-    if names:
-        yield _set(case, {f"heads.{name}.start": "random" for name in names})
 
 
 def _tables(case: Case) -> Ladder:

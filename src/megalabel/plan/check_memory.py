@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from megalabel.errors import MegalabelError
 from megalabel.plan.case import Case
+from megalabel.plan.changes import remedy
 from megalabel.plan.encoder_size import find_tokenizer
 from megalabel.plan.machine import Machine, gpu_memory, main_memory
 from megalabel.plan.make_plan import plan_case
@@ -41,12 +42,13 @@ def check_memory(recipe: Recipe, data: Dataset, device: str = "cpu") -> None:
     try:
         case, machine = _here(recipe, data, device)
         found = plan_case(case, machine)
-        if not found.fits and recipe.encoder.kind == "transformer":  # count tokens before it is said
+        if not found.fits and recipe.encoder.kind != "bag":  # count tokens before it is said
             found = plan_case(replace(case, sizes=Sizes.of(data, find_tokenizer(recipe.encoder))), machine)
     except (MegalabelError, ValueError):
         return  # whoever trains will say it, and say it better
     if not found.fits:
-        raise NoRoomError(_what(found), remedy=f"{found.remedy}; or --force to try all the same")
+        told = remedy(found.changes_with(more_devices=False))
+        raise NoRoomError(_what(found), remedy=f"{told}; or --force to try all the same")
 
 
 def _here(recipe: Recipe, data: Dataset, device: str) -> tuple[Case, Machine]:

@@ -107,17 +107,17 @@ def _on_gpu(name: str) -> bool:
 
 def plan_case(case: Case, machine: Machine) -> Plan:
     """Return the plan; of several stages, memory is that of the one that takes most, and work that of all."""
-    whole, found, name, chosen = work(case), memory_of(case), "", case
+    whole, best = work(case), Plan(case, machine, memory_of(case), work(case))
     for stage in case.recipe.stages:
         clusters = min(stage.clusters, case.sizes.labels)
         each = min(case.sizes.labels_per_point, clusters)
         sizes = replace(case.sizes, labels=clusters, labels_per_point=each)
         part = replace(case, recipe=case.recipe.stage(stage), sizes=sizes)
-        own, more = memory_of(part, clustered=case.sizes.labels), work(part)
-        if own.peak()[1] > found.peak()[1]:
-            found, name, chosen = own, stage.name, part
-        whole = _added(whole, more)
-    return Plan(chosen if name else case, machine, found, whole, name)
+        own = memory_of(part, clustered=case.sizes.labels)
+        if own.peak()[1] > best.device_bytes:
+            best = Plan(part, machine, own, whole, stage.name, case.sizes.labels)
+        whole = _added(whole, work(part))
+    return replace(best, work=whole)
 
 
 def _added(whole: Work, stage: Work) -> Work:
@@ -137,7 +137,7 @@ def _sizes(
     label_tokens: float | None,
 ) -> Sizes:
     if data is not None:
-        tokenizer = find_tokenizer(recipe.encoder) if recipe.encoder.kind == "transformer" else None
+        tokenizer = None if recipe.encoder.kind == "bag" else find_tokenizer(recipe.encoder)
         found = Sizes.of(data, tokenizer)
     elif points is None or labels is None:
         missing = " and ".join(name for name, value in (("points", points), ("labels", labels)) if value is None)

@@ -18,7 +18,8 @@ __all__ = ["memory"]
 
 # Of megalabel.encoders: texts that are encoded at once; of megalabel.index: queries and labels of a product.
 ENCODED, QUERIES, BLOCK = 1_024, 256, 16_384
-_COUNTED = 29  # bytes a token while the frequency of tokens is counted
+_COUNTED = 29  # bytes a token while the frequency of tokens is counted,
+_TEXTS = 65_536  # in so many texts at once
 _LOOKED_UP = 110  # bytes a label while points and labels of the same name are looked for
 
 
@@ -51,7 +52,8 @@ def _reading(case: Case) -> tuple[Part, ...]:
     """Names of labels are looked up; encoders with a table of features count how many texts have each."""
     labels = case.sizes.labels
     names = Part("names looked up", labels * _LOOKED_UP, f"{labels:,} labels x {_LOOKED_UP} B", host=True)
-    tokens = (case.sizes.points * case.query_items + labels * case.label_items) * bool(case.encoder.table[0])
+    blocks = min(case.sizes.points, _TEXTS) * case.query_items, min(labels, _TEXTS) * case.label_items
+    tokens = max(blocks) * bool(case.encoder.table[0])
     counted = Part(f"{case.unit} counted", tokens * _COUNTED, f"{tokens:,.0f} x {_COUNTED} B", host=True)
     return (max(names, counted, key=lambda part: part.bytes),)
 
@@ -65,16 +67,14 @@ def _clusters(case: Case, clustered: int | None) -> tuple[Part, ...]:
 
 
 def _start(case: Case) -> tuple[Part, ...]:
-    """Free vectors that start from texts and points: means and text vectors of all heads, and the new ones."""
+    """Free vectors that start from texts and points: sums lie in the tables, beside blocks of texts and of labels."""
     starting = [head for head in case.heads if head.settings.tower == "free" and head.settings.start != "random"]
     if not starting:
         return ()
-    pointed = any(head.settings.start != "text" for head in starting)
-    mean = case.total_dim / len(case.heads)
+    widest = max(head.dim for head in starting)
     return (
-        tensor("means of points", case.own_labels * pointed, mean, times=len(case.heads)),
-        tensor("vectors of label texts", case.own_labels, mean, times=len(case.heads)),
-        tensor("new free vectors", case.own_labels, max(head.dim for head in starting), times=3),
+        tensor("vectors of a block of texts", min(BLOCK, max(case.rows, case.own_labels)), case.total_dim, times=2),
+        tensor("sums of a block of labels", min(4 * BLOCK, case.own_labels), widest, times=3),
         _encoding(case),
     )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from megalabel.plan.changes import Change, changes_that_help, fits
+from megalabel.plan.changes import Change, changes_that_help, fits, remedy
+from megalabel.plan.moments import memory
 from megalabel.plan.numbers import show_bytes
 from megalabel.plan.published import PublishedCost, nearest_published
 from megalabel.plan.tensor import FLOAT
@@ -31,6 +32,7 @@ class Plan:
     memory: Memory = field(repr=False)  # of one device and its process, at the stage that takes the most
     work: Work
     stage: str = ""  # whose memory it is, where the recipe has several
+    clustered: int | None = None  # labels that this stage has grouped
 
     @property
     def recipe(self) -> str:
@@ -77,7 +79,12 @@ class Plan:
     @cached_property
     def changes(self) -> list[Change]:
         """What to change where it does not fit, the mildest first."""
-        return [] if self.fits else changes_that_help(self.case, self.machine)
+        return [] if self.fits else self.changes_with()
+
+    def changes_with(self, *, more_devices: bool = True) -> list[Change]:
+        """Return the changes that are enough to make it fit, with or without more devices."""
+        measure = partial(memory, clustered=self.clustered)
+        return changes_that_help(self.case, self.machine, measure, more_devices=more_devices)
 
     @property
     def verdict(self) -> str:
@@ -92,18 +99,7 @@ class Plan:
         if self.device_bytes <= machine.memory and machine.host_memory is not None:
             need = machine.devices * self.host_bytes
             room = f"{show_bytes(need)} of {show_bytes(machine.host_memory)} of main memory, for all processes"
-        return f"does not fit: {room}; {self.remedy}"
-
-    @property
-    def remedy(self) -> str:
-        """What to do where it does not fit."""
-        if not self.changes:
-            return "no change known here is enough: take a smaller set, or a larger machine"
-        first = self.changes[0]
-        down = f"takes it to {show_bytes(first.device_bytes)}"
-        if first.enough:
-            return f"{first.options} {down}"
-        return f"{first.options} {down}, which is still too much"
+        return f"does not fit: {room}; {remedy(self.changes)}"
 
     @property
     def index_bytes(self) -> dict[str, float]:

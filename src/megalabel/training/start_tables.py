@@ -81,10 +81,12 @@ def _add_up_points(
     for rows, found in query_blocks(network, queries):
         by_label = split.targets[rows].T.tocsr()[network.own.start : network.own.stop]
         some = np.flatnonzero(np.diff(by_label.indptr))  # few of millions of labels have a point in a block
-        by_label = by_label[some]
         for name, vectors in found.items():
             if name in sums:
-                sums[name][some] += by_label @ vectors.cpu().numpy()
+                points = vectors.cpu().numpy()
+                for start in range(0, len(some), 4 * _BLOCK):
+                    few = some[start : start + 4 * _BLOCK]
+                    sums[name][few] += by_label[few] @ points
             total[name] = total.get(name, torch.zeros(())).to(vectors) + vectors.sum(dim=0)
     scale = np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0)[:, None]
     for name, part in sums.items():

@@ -9,6 +9,7 @@ from megalabel.data.hold_out import hold_out
 from megalabel.encoders import BagEncoder, InceptionEncoder, SparseEncoder, TransformerEncoder
 from megalabel.encoders import _base as encoders_base
 from megalabel.errors import SettingError
+from megalabel.heads import head
 from megalabel.index import ExactIndex
 from megalabel.losses import _blocks
 from megalabel.plan import _step, case, encoder_kinds, fitted, moments
@@ -95,6 +96,7 @@ def test_constants_are_those_of_the_code():
     assert transformer["batch_tokens"] == encoder_kinds.GROUP
     assert (_step.CACHE, _step.BUDGET) == (_blocks.CACHE, _blocks.BUDGET)
     assert _step.UPDATED == _touched_rows.BLOCK
+    assert _step._MANY == head._MANY
     assert moments.ENCODED == encoders_base._GROUP
     index = defaults(ExactIndex)
     assert (index["batch_size"], index["block"]) == (moments.QUERIES, moments.BLOCK)
