@@ -42,7 +42,7 @@ def digest_of(told: Any) -> str:
     return blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def write_rows(path: Path, document: dict[str, Any]) -> None:
+def write_rows(path: Path, document: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Write a file of rows whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")

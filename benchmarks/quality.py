@@ -1,11 +1,11 @@
 """Our recipes beside other systems, on the same rows with the same metrics (a study that can be resumed).
 
 Run: python benchmarks/quality.py --data DIR [DIR ...] [--systems NAME ...] [--seed 0 1 2] [--minutes M] [--dry]
-Writes results/quality/<data>.json after every row. A row is one system on one data set with one seed, in a process of
-its own; one that is there already with the same settings is skipped. Peers are installed by package name into
-environments of their own on first use; one that cannot be installed is named and left out. They train on train + val
-with fixed settings: nothing is chosen on test, by anyone. Times are from texts to model and from texts to labels; peak
-memory is that of the process that trains and predicts.
+Writes results/quality/<data>.json, a list of rows, after every one. A row is one system on one data set with one seed,
+in a process of its own; one that is there already with the same settings is skipped. Peers are installed by name
+into environments of their own on first use; one that cannot be installed is named and left out. They train on train +
+val with fixed settings: nothing is chosen on test, by anyone. Times are from texts to model and from texts to labels;
+peak memory is that of the process that trains and predicts.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ def missing_rows(data: str, options: argparse.Namespace) -> Iterator[tuple[Ours 
 
 def run_row(system: Ours | Peer, data: str, seed: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Return the row of one system; what it was asked is noted before it runs."""
-    asked = {"settings": system.settings(), "digest": system.digest(), "commit": origin()["commit"]}
+    machine = origin("torch", "scikit-learn")
+    asked = {"settings": system.settings(), "digest": system.digest()}
+    asked |= {name: machine.pop(name) for name in ("date", "commit")} | {"machine": machine}
     variables = {f"{name}_NUM_THREADS": str(options.threads) for name in ("OMP", "OPENBLAS", "MKL", "NUMBA", "RAYON")}
     if isinstance(system, Ours):
         request = {**system.settings(), "data": data, "seed": seed}
@@ -176,7 +178,6 @@ def run_row(system: Ours | Peer, data: str, seed: int, options: argparse.Namespa
         **found,
         "threads": options.threads,
         "load_average": os.getloadavg()[0],
-        "date": time.strftime("%Y-%m-%d"),
         **asked,
     }
 
@@ -277,12 +278,12 @@ def keep(path: Path, found: dict[str, Any]) -> None:
         for row in load(path)
         if (row["system"], row["data"]) != mine or (row["digest"] == found["digest"] and row["seed"] != found["seed"])
     ]
-    write_rows(path, {"machine": origin("torch", "scikit-learn"), "rows": [*kept, found]})
+    write_rows(path, [*kept, found])
 
 
 def load(path: Path) -> list[dict[str, Any]]:
     """Return the rows that are there."""
-    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
 
 
 def name_of(data: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from _results import write_result
+from _results import RESULTS, write_result
 
 POINTS, EACH = 2_200_000, 22
 WORDS, TEXT, NOISE, BLOCK = 1 << 18, 6, 3, 65_536
@@ -33,7 +33,7 @@ KINDS = {
     "all": ("dexml-cpu", [BAG, f"batching.batch_size={BATCH}"]),
 }
 STEP = ("equal texts", "loss", "backward", "encoder again", "update")  # moments of a plan within a step
-MAPPED = ("texts and targets", "tokens", "mined lists", "clusters", "program")  # on disk, not there, there before
+MAPPED = ("texts and targets", "tokens", "mined lists", "clusters")  # on disk, or not there
 
 
 def main() -> int:
@@ -44,10 +44,17 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=2, help="that share the largest pool in one more row; 1 for none")
     parser.add_argument("--folder", type=Path, help="where the data goes; by default a temporary folder")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--plan", action="store_true", help="plan again what was measured before, and measure nothing")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         return step(**json.loads(options.child))
+    if options.plan:
+        path = options.out or RESULTS / "scale.json"
+        found = json.loads(path.read_text(encoding="utf-8"))
+        found["rows"] = [beside_plan(row) for row in found["rows"]]
+        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        return 0
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         home = options.folder or Path(temporary)
@@ -138,7 +145,13 @@ def measure(folder: Path, labels: int, kind: str, steps: int, ranks: int = 1) ->
     )
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
     row = max(found, key=lambda each: each["peak_bytes"]) | {"labels": labels, "kind": kind, "ranks": ranks}
-    row["planned_bytes"] = planned(kind, labels, row, ranks)
+    return beside_plan(row)
+
+
+def beside_plan(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with what is planned for it, and print it."""
+    labels, kind, ranks = row["labels"], row["kind"], row["ranks"]
+    row = row | {"planned_bytes": planned(kind, labels, row, ranks)}
     row["ratio"] = round(row["planned_bytes"] / row["peak_bytes"], 3)
     print(
         f"{labels:,} labels, {kind}, {ranks} ranks: {row['seconds_per_step']:.3f} s a step (processor "
@@ -151,15 +164,16 @@ def measure(folder: Path, labels: int, kind: str, steps: int, ranks: int = 1) ->
 def planned(kind: str, labels: int, row: dict[str, Any], ranks: int) -> int:
     """Return the bytes that a plan gives the largest moment of a step, without what is mapped or not there."""
     from megalabel.plan import plan
+    from megalabel.plan.held import PROGRAM  # what is there before the watch begins
 
     recipe, changes = KINDS[kind]
     found = plan(
         recipe, points=row["points"], labels=labels, labels_per_point=row["labels_per_point"], devices=ranks,
         query_tokens=1.3 * row["words_per_point"], label_tokens=1.3 * TEXT, changes=changes, device="cpu", memory=1e12,
     )  # fmt: skip
-    held = sum(part.bytes for part in found.memory.held if part.name not in MAPPED)
-    moments = [sum(part.bytes for part in found.memory.moments.get(name, ())) for name in STEP]
-    return round(held + max(moments))
+    memory = found.memory
+    away = sum(part.bytes for part in memory.held if part.name in MAPPED) + PROGRAM
+    return round(max(memory.total(name, host=True) for name in STEP if name in memory.moments) - away)
 
 
 def step(folder: str, labels: int, kind: str, steps: int) -> int:

@@ -22,11 +22,19 @@ Where = Callable[[dict[str, Any]], str]
 def load_quality(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the documents of all data sets by name."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    return {document["rows"][0]["data"]: document for document in found if document["rows"]}
+    return {rows[0]["data"]: {"rows": rows, "machine": _machine(rows)} for rows in found if rows}
 
 
-def quality_text(documents: dict[str, dict[str, Any]], table: Table, where: Where) -> str:
-    """Return one table for each data set: the flagship first, then our other recipes, then the peers."""
+def _machine(rows: Rows) -> dict[str, Any]:
+    """Return the machine of the last row, its date and its commit."""
+    last = rows[-1]
+    return {**last["machine"], "date": last["date"], "commit": last["commit"]}
+
+
+def quality_text(
+    documents: dict[str, dict[str, Any]], table: Table, where: Where, aims: dict[str, dict[str, Any]] | None = None
+) -> str:
+    """Return one table for each data set: the flagship first, then our other recipes, then the peers, then aims."""
     parts = []
     for data, document in documents.items():
         systems = by_system(document["rows"])
@@ -37,7 +45,12 @@ def quality_text(documents: dict[str, dict[str, Any]], table: Table, where: Wher
             for rows in systems.values()
         ]  # fmt: skip
         head = ["system", *NAMES, *COSTS]
-        parts.append(f"### {data}\n\n{table(head, lines)}\n{conditions(document['rows'])}; {where(document)}.\n")
+        aim = (aims or {}).get(data)
+        if aim:
+            figures = (f"{aim[name]:.2f}" if name in aim else "" for name in NAMES)
+            lines.append([f"*{aim['name']}*", *figures, *("" for _ in COSTS)])
+        under = f"{conditions(document['rows'])}; {where(document)}.{aim_text(systems, aim)}\n"
+        parts.append(f"### {data}\n\n{table(head, lines)}\n{under}")
     return "\n".join(parts) or NOTHING
 
 
@@ -56,6 +69,16 @@ def quality_short_text(documents: dict[str, dict[str, Any]], table: Table) -> st
                 theirs = [bold(figure(best[name], name), not leads[name]) for name in HEADLINE]
                 lines.append(["", f"best of {len(peers)} peers on each metric", *theirs, "", "", ""])
     return table(["data", "system", *HEADLINE, *COSTS[:3]], lines) if lines else NOTHING
+
+
+def aim_text(systems: dict[str, Rows], aim: dict[str, Any] | None) -> str:
+    """Say how far the flagship is from what it is to reach."""
+    flagship = next((rows for rows in systems.values() if rows[0]["role"] == "flagship"), None)
+    if flagship is None or aim is None:
+        return ""
+    short = {name: aim[name] - average(flagship, name) for name in NAMES if name in aim}
+    missed = [f"{name} by {value:.1f}" for name, value in short.items() if value > 0]
+    return f" {title(flagship)} misses the last line: {', '.join(missed)}." if missed else ""
 
 
 def by_system(rows: Rows) -> dict[str, Rows]:

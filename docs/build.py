@@ -20,6 +20,7 @@ from _ablations import TABLES, ablation_text, load_ablations
 from _gandalf import draw, study_text
 from _plan import measured_text, published_text, worked_text
 from _quality import NOTHING, load_quality, quality_short_text, quality_text
+from _scale import scale_text
 from _search import search_text
 from _serve import serve_text
 from _use import rag_text, zero_shot_text
@@ -153,7 +154,7 @@ def gandalf_cost() -> str:
 
 def quality() -> str:
     """Return our recipes beside other systems, one table for each data set."""
-    return quality_text(load_quality(ROOT / "results" / "quality"), table, where)
+    return quality_text(load_quality(ROOT / "results" / "quality"), table, where, result("aims"))
 
 
 def quality_short() -> str:
@@ -216,6 +217,12 @@ def serve() -> str:
     """Return the server under load."""
     found = result("server")
     return serve_text(found, table, where(found))
+
+
+def scale() -> str:
+    """Return time and memory of a step as labels grow."""
+    found = result("scale")
+    return scale_text(found, table, where(found))
 
 
 def plan_measured() -> str:
@@ -300,6 +307,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "published": published,
     "rag": rag,
     "recipes": recipes,
+    "scale": scale,
     "search": search,
     "serve": serve,
     "tokens": tokens,

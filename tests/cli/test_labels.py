@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -84,3 +86,13 @@ def test_a_mistake_is_one_line_and_changes_nothing(call, trained, tmp_path, argu
     assert message in err
     assert len(err.splitlines()) == 1
     assert (trained / "model" / "model.json").read_bytes() == before
+
+
+def test_two_processes_at_once_lose_nothing(call, folder):
+    script = "import sys; from megalabel.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    texts = [f"zebra {number}" for number in range(4)]
+    ask = [sys.executable, "-c", script, "labels", "add", str(folder), "--text"]
+    processes = [subprocess.Popen([*ask, text], stdout=subprocess.DEVNULL) for text in texts]
+    assert [process.wait() for process in processes] == [0] * 4
+    rows = json.loads(call("list", folder, "--find", "zebra", "--json")[1])["labels"]
+    assert sorted(row["text"] for row in rows) == texts

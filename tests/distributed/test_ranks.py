@@ -9,16 +9,23 @@ import torch
 from scipy import sparse
 from torch import nn
 
+import megalabel as ml
 from megalabel.batching.clusters import balanced_clusters
 from megalabel.errors import DataError, WriteError
 from megalabel.heads import Head
 from megalabel.index import ExactIndex
+from megalabel.recipes import load_recipe
+from megalabel.training._run_state import collect_state, load_weights, restore_optimisers
 from megalabel.training._sum_gradients import sum_gradients
 from megalabel.training.checkpoint import load_checkpoint, save_checkpoint
 from megalabel.training.cluster_queries import cluster_queries
 from megalabel.training.distributed import join
+from megalabel.training.loop import Loop
+from megalabel.training.make_encoder import make_encoder
+from megalabel.training.network import Network
 from megalabel.training.optim import clip_gradients
 from megalabel.training.ranks import ALONE
+from megalabel.training.run import Texts
 from megalabel.training.search_labels import LabelSearch
 
 WORLD, LABELS = 3, 10
@@ -145,6 +152,54 @@ def checkpoints(ranks, folder):
             load_checkpoint(folder / "many")
 
 
+def states(ranks, folder):
+    """Weights and optimisers of every kind come back in one process, and from there in three."""
+    data = ml.load("synthetic:points=60,labels=10,seed=2")
+    changes = [
+        "encoder={kind: bag, source: null, options: {dim: 6, words: 64, bigrams: 0, characters: 0}}",
+        "batching={batch_size: 16, labels: all}", "heads.classifier.row_dropout=0", "training.epochs=2",
+    ]  # fmt: skip
+    for kind in ("row_adagrad", "lazy_adamw", "sgd", "adamw"):
+        more = ["training.freeze=true"] if kind in ("sgd", "adamw") else []  # which want dense gradients
+        table = f"training.tables={{kind: {kind}, lr: 0.02}}"
+        recipe = load_recipe("inceptionxml-cpu", [*changes, table, *more])
+
+        def make(own, recipe=recipe):
+            torch.manual_seed(0)
+            network = Network(recipe, make_encoder(recipe, data), LABELS, own).double()
+            texts = Texts.of(data, network.encoder)
+            return Loop(recipe, network, data.train, texts.train, texts.labels)
+
+        def saved(loop, own, place):
+            tensors, rows, scalars = collect_state(loop.network, loop.optimisers)
+            save_checkpoint(place, loop.step, tensors, {"optimisers": scalars}, rows=rows, ranks=own)
+
+        def back(own, place):
+            loop, found = make(own), load_checkpoint(place, ranks=own)
+            load_weights(loop.network, found)
+            restore_optimisers(loop.network, loop.optimisers, found)
+            return loop
+
+        loop = make(ranks)
+        list(loop.run_epoch())
+        saved(loop, ranks, folder / kind)
+        if ranks.first:
+            alone = make(ALONE)
+            list(alone.run_epoch())
+            again = back(ALONE, folder / kind)
+            found, expected = (collect_state(each.network, each.optimisers)[0] for each in (again, alone))
+            assert found.keys() == expected.keys()
+            for name, value in expected.items():
+                torch.testing.assert_close(found[name], value, rtol=0, atol=1e-10, msg=f"{kind} {name}")
+            saved(again, ALONE, folder / f"{kind} alone")
+        ranks.told(lambda: None)
+        again = back(ranks, folder / f"{kind} alone")
+        both = (collect_state(each.network, each.optimisers)[:2] for each in (again, loop))
+        for left, right in zip(*both, strict=True):
+            assert left.keys() == right.keys()
+            assert all(torch.equal(left[name], right[name]) for name in left), kind
+
+
 class _NoRoom:
     """Stands for a disk that is full."""
 
@@ -171,7 +226,7 @@ def _wrong():
     raise DataError("not so")
 
 
-PIECES = [gathers, gradients, clipping, searches, clusters, starts, checkpoints, words]
+PIECES = [gathers, gradients, clipping, searches, clusters, starts, checkpoints, states, words]
 
 
 def test_pieces(run_ranks, tmp_path):

@@ -121,6 +121,23 @@ def test_fitted_heads_stages_and_refit_under_torchrun(tmp_path):
     assert found["auto"].network.head("classifier").table.shape[0] == 23
 
 
+def test_files_are_predicted_by_several_ranks(start_ranks, run_ranks, tmp_path):
+    assert main(train(tmp_path / "run", "--set", "training.epochs=1")) == 0
+    texts = [f"{text} {number}" for number in range(20) for text in ml.load(DATA).train.texts]
+    (tmp_path / "texts.txt").write_text(
+        "\n".join([*texts, "caf\u00e9"]) + "\n"
+    )  # more than two blocks, and a short one
+    ask = ["predict", str(tmp_path / "run"), "--input", str(tmp_path / "texts.txt"), "-k", "3", "--heads-scores"]
+    assert main([*ask, "--out", str(tmp_path / "one.jsonl")]) == 0
+    said = run_ranks(2, "-m", "megalabel", *ask, "--out", tmp_path / "two.jsonl")
+    assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+    assert "".join(said).count("texts, written to") == 1
+    ranks = start_ranks(2, "-m", "megalabel", *ask, "--out", tmp_path / "two.jsonl")
+    said = [rank.communicate(timeout=LONGEST)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [2, 2]
+    assert len(lines("".join(said))) == 1 and "this file exists" in "".join(said)
+
+
 def mistakes(folder):
     """Meet every mistake in turn, in one process of two; write down what was said and the exit code."""
     rank = os.environ["RANK"]

@@ -1,5 +1,6 @@
 """The tables of systems side by side say what the rows say."""
 
+import json
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -60,6 +61,23 @@ def test_short_table_sets_the_flagship_against_the_best_peer_on_each_metric():
     _, own, best = tables.quality_short_text(documents, table).splitlines()
     assert own == "set|`auto`|40.00|**40.00**|**40.00**|**40.00**|1,234|2,100|567"
     assert best == "|best of 2 peers on each metric|**70.00**|20.00|20.00|20.00|||"
+
+
+def test_a_missed_aim_is_said():
+    documents = {"set": {"rows": [row("auto", "flagship", 40.0), row("peer", "peer", 10.0)]}}
+    aims = {"set": {"name": "our aim", "P@1": 41.5, "P@5": 39}}
+    text = tables.quality_text(documents, table, lambda document: "here", aims)
+    assert "\n*our aim*|41.50||39.00|" in text
+    assert text.endswith("here. `auto` misses the last line: P@1 by 1.5.\n")
+    reached = tables.quality_text(documents, table, lambda document: "here", {"set": {"name": "our aim", "P@1": 40}})
+    assert reached.endswith("here.\n") and "our aim" in reached
+
+
+def test_rows_are_read_from_lists(tmp_path):
+    found = row("auto", "flagship", 40.0, machine={"cores": 2, "processor": "some"}, commit="abc")
+    (tmp_path / "set.json").write_text(json.dumps([found]))
+    machine = {"cores": 2, "processor": "some", "date": "2026-01-02", "commit": "abc"}
+    assert tables.load_quality(tmp_path) == {"set": {"rows": [found], "machine": machine}}
 
 
 @pytest.mark.parametrize("folder", ["missing", "."])

@@ -12,6 +12,8 @@ import pytest
 
 import megalabel as ml
 from megalabel.__main__ import main
+from megalabel.errors import WriteError
+from megalabel.model.changing import changing
 
 
 @pytest.fixture
@@ -63,6 +65,8 @@ def test_changed_labels_are_saved(start, run, tmp_path):
     server = start(place, "--save", MEGALABEL_API_KEY="sesame")
     assert server.client.get("/model").status_code == 401
     server.client.headers["Authorization"] = "Bearer sesame"
+    with pytest.raises(WriteError, match="another process"), changing(place / "model", patience=0.1):
+        pass
     uids = [server.client.post("/labels", json={"texts": [f"label {n}"]}).json()["labels"][0]["uid"] for n in range(5)]
     wait_for(server, 'megalabel_saves_total{done="yes"} ')
     assert server.client.delete(f"/labels/{uids[0]}").status_code == 200  # saved at the latest at the end

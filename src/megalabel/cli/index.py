@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from megalabel.cli._options import DeviceOption, JsonOption, SeedOption, print_json
+from megalabel.cli._options import DeviceOption, JsonOption, SeedOption, print_json, say
 
 if TYPE_CHECKING:
     from megalabel.index import Choice
@@ -48,18 +48,20 @@ def index(
     Example: megalabel index runs/first --kind ivf --at-least 0.99
     """
     from megalabel.model import Model
+    from megalabel.model.changing import changing
     from megalabel.model.store import find_model
 
     given = {} if k is None else {"k": k}
     asked = None if queries is None else _read(queries)
     more = {**_settings(settings or []), **given, "at_least": at_least, "searches": searches, "seed": seed}
     place = find_model(run)
-    model = Model.load(place, device=device)
-    if drop:
-        count = model.indexes.drop()
-    else:
-        found = model.build_index(kind, heads=heads, queries=asked, **more)
-    model.save(place, overwrite=True)
+    with changing(place, say):
+        model = Model.load(place, device=device)
+        if drop:
+            count = model.indexes.drop()
+        else:
+            found = model.build_index(kind, heads=heads, queries=asked, **more)
+        model.save(place, overwrite=True)
     if drop and as_json:
         print_json({"dropped": count})
     elif drop:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,9 +45,8 @@ def add(
         texts, uids = _read(source)
     if not texts:
         raise SettingError("there is no label to add", remedy="give --text or --input")
-    model, place = _load(run)
-    found = model.add_labels(texts, uids)
-    _save(model, place)
+    with _changed(run) as model:
+        found = model.add_labels(texts, uids)
     if as_json:
         print_json({"added": [{"uid": one, "text": words} for one, words in zip(found, texts, strict=True)]})
         return
@@ -63,9 +64,8 @@ def remove(
 
     Example: megalabel labels remove runs/first added-4236
     """
-    model, place = _load(run)
-    model.remove_labels(uids)
-    model.save(place, overwrite=True)
+    with _changed(run) as model:
+        model.remove_labels(uids)
     if as_json:
         print_json({"removed": uids})
     else:
@@ -83,9 +83,8 @@ def rename(
 
     Example: megalabel labels rename runs/first added-4236 "a better text"
     """
-    model, place = _load(run)
-    model.rename_label(uid, text)
-    _save(model, place)
+    with _changed(run) as model:
+        model.rename_label(uid, text)
     if as_json:
         print_json({"renamed": {"uid": uid, "text": text}})
     else:
@@ -121,16 +120,18 @@ def list_labels(
         say(f"{len(rows) - len(shown):,} more")
 
 
-def _load(run: Path) -> tuple[Model, Path]:
+@contextmanager
+def _changed(run: Path) -> Iterator[Model]:
+    """Give the model to be changed and save it; meanwhile no other process changes it."""
     from megalabel.model import Model
+    from megalabel.model.changing import changing
     from megalabel.model.store import find_model
 
     place = find_model(run)
-    return Model.load(place, device=_CPU), place
-
-
-def _save(model: Model, place: Path) -> None:
-    model.save(place, overwrite=True)
+    with changing(place, say):
+        model = Model.load(place, device=_CPU)
+        yield model
+        model.save(place, overwrite=True)
     beside = model.indexes.beside(model.state)
     if beside:
         say(f"labels beside the index, looked at one by one in every search: {beside:,}; megalabel index puts them in")

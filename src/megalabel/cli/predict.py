@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,30 +54,41 @@ def predict(
     Example: megalabel predict runs/first --text "inverse of a square matrix"
 
     Example: megalabel predict runs/first --input texts.csv --out found.jsonl -k 10 --min-score 0.2
+
+    With several processes: torchrun --nproc-per-node=4 -m megalabel predict ...
     """
     from megalabel.errors import SettingError
     from megalabel.model import Model
+    from megalabel.model.predict_ranks import predict_ranks
     from megalabel.model.predict_stream import predict_stream
     from megalabel.model.read_texts import format_of, read_texts
+    from megalabel.training.distributed import join
 
     given = [(str(place), one) for place, one in enumerate(text or [])]
-    if not given and source is None:
-        raise SettingError("there is nothing to predict", remedy="give --text or --input")
-    kind = None if out is None else _target(out, out_format, source, overwrite)
-    if source is not None:
-        format_of(source, input_format)
-    model = Model.load(run, tail=tail, device=device)
-    if k > len(model.labels):
-        say(f"the model has {len(model.labels):,} labels, so -k {k:,} gives all of them")
-    read: Iterable[tuple[str, str]] = () if source is None else read_texts(source, input_format, text_column)
-    found = predict_stream(model, chain(given, read), k, heads=heads, min_score=min_score, head_scores=heads_scores)
-    if out is not None and kind is not None:
-        rows = _write(out, kind, found, model.heads if heads_scores else [])
-        say(f"{rows:,} texts, written to {out}")
-    elif as_json:
-        print_json({"predictions": [_document(row) for rows in found for row in rows]})
-    else:
-        _print(found)
+    with join() as ranks:
+        if not given and source is None:
+            raise SettingError("there is nothing to predict", remedy="give --text or --input")
+        kind = None if out is None else ranks.told(lambda: _target(out, out_format, source, overwrite))
+        if source is not None:
+            format_of(source, input_format)
+        model = Model.load(run, tail=tail, device=ranks.device(device))
+        if k > len(model.labels) and ranks.first:
+            say(f"the model has {len(model.labels):,} labels, so -k {k:,} gives all of them")
+        read: Iterable[tuple[str, str]] = () if source is None else read_texts(source, input_format, text_column)
+        options: dict[str, Any] = {"k": k, "heads": heads, "min_score": min_score, "head_scores": heads_scores}
+        if ranks.alone:
+            found = predict_stream(model, chain(given, read), **options)
+        else:
+            found = predict_ranks(model, chain(given, read), ranks, **options)
+        if not ranks.first:
+            deque(found, maxlen=0)  # the first rank has them
+        elif out is not None and kind is not None:
+            rows = _write(out, kind, found, model.heads if heads_scores else [])
+            say(f"{rows:,} texts, written to {out}")
+        elif as_json:
+            print_json({"predictions": [_document(row) for rows in found for row in rows]})
+        else:
+            _print(found)
 
 
 def _target(out: Path, given: str | None, source: Path | None, overwrite: bool) -> str:

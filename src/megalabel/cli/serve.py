@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -71,21 +72,26 @@ def serve(
     place = bind(host, port)
 
     from megalabel.model import Model
+    from megalabel.model.changing import changing
     from megalabel.model.store import find_model
     from megalabel.serve.run_server import run_server
 
-    if save:
-        settings = replace(settings, save=find_model(run))
-    model = Model.load(run, tail=tail, device=device, exact=exact)
-    if settings.api_key is None and not is_loopback(host):
-        say(f"anyone who can reach {host} can use this server and change its labels; see --api-key-file, --read-only")
-    os.environ["MEGALABEL_PROGRESS"] = "0"  # no bar for every request
-    _log_to_stderr(log_requests)
+    with ExitStack() as held:
+        if save:
+            folder = find_model(run)
+            settings = replace(settings, save=folder)
+            held.enter_context(changing(folder, say))
+        model = Model.load(run, tail=tail, device=device, exact=exact)
+        if settings.api_key is None and not is_loopback(host):
+            who = f"anyone who can reach {host}"
+            say(f"{who} can use this server and change its labels; see --api-key-file, --read-only")
+        os.environ["MEGALABEL_PROGRESS"] = "0"  # no bar for every request
+        _log_to_stderr(log_requests)
 
-    def ready(address: str) -> None:
-        typer.echo(f"serving {run} ({model.state.alive:,} labels): {address} (API: {address}docs); Ctrl-C stops it")
+        def ready(address: str) -> None:
+            typer.echo(f"serving {run} ({model.state.alive:,} labels): {address} (API: {address}docs); Ctrl-C stops it")
 
-    run_server(model, settings, place, ready)
+        run_server(model, settings, place, ready)
 
 
 def _need_extra() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,6 +52,13 @@ class Inverted:
         if self.whole is not None:
             return self.whole
         return sparse.csc_matrix((self.values, self.rows, self.indptr), shape=self.shape).tocsr()
+
+    def without(self, gone: NDArray[np.int64]) -> Inverted:
+        """Return one that finds all rows but these, and shares all else with this one."""
+        found = copy(self)
+        found.base = self.base.copy()
+        found.base[gone] = -_INF
+        return found
 
     def search(self, queries: sparse.csr_matrix, k: int, exclude: sparse.csr_matrix | None, what: str) -> TopK:
         """Return the k best rows of each query [Q, F]; the stored cells of ``exclude`` [Q, M] are left out."""

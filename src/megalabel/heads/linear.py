@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -145,6 +146,12 @@ class Linear:
         x = as_rows(queries, "queries", weights.shape[1])
         out = None if exclude is None else as_targets(exclude, "exclude", (x.shape[0], weights.shape[0]))
         return self._inverted().search(x, k, out, "searching")
+
+    def without(self, labels: NDArray[np.int64]) -> Self:
+        """Return a head that finds all labels but these; it shares all else with this one."""
+        found = copy(self)
+        found._index = self._inverted().without(labels)
+        return found
 
     def config(self) -> dict[str, Any]:
         """Return ``kind`` and the arguments of the constructor, ready for JSON."""

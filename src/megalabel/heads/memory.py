@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory"]
 
+_EMPTY = "call fit with the training rows first"
+
 
 class Memory:
     r"""Score labels by the training queries nearest to a query.
@@ -87,7 +89,7 @@ class Memory:
             unit = _unit_rows(as_rows(queries, "queries", self._sparse.shape[1]))
             return self._sparse.search(unit, k, itself, "remembering")
         if self._dense is None:
-            raise SettingError("the memory is empty", remedy="call fit with the training rows first")
+            raise SettingError("the memory is empty", remedy=_EMPTY)
         if sparse.issparse(queries):
             raise DataError("queries must be an array like the training rows, not a sparse matrix")
         import torch
@@ -112,19 +114,24 @@ class Memory:
         scores.sort_indices()
         return scores
 
+    def vectors(self) -> sparse.csr_matrix | NDArray[np.float32]:
+        """Return the remembered rows, scaled to length 1."""
+        if self._sparse is not None:
+            return self._sparse.matrix()
+        if self._dense is None:
+            raise SettingError("the memory is empty", remedy=_EMPTY)
+        found: NDArray[np.float32] = self._dense.vectors.numpy()
+        return found
+
     def config(self) -> dict[str, Any]:
         """Return ``kind`` and the arguments of the constructor, ready for JSON."""
         return {"kind": self.kind} | {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write a folder for ``load``, in place of an older one, or nothing."""
-        if self._sparse is not None:
-            vectors = pack("vectors", self._sparse.matrix())
-        elif self._dense is not None:
-            vectors = {"vectors": self._dense.vectors.numpy()}
-        else:
-            raise SettingError("the memory is empty", remedy="call fit before save")
-        write_part(folder, self.kind, self.config(), vectors | pack("targets", self.targets_))
+        vectors = self.vectors()
+        packed = {"vectors": vectors} if isinstance(vectors, np.ndarray) else pack("vectors", vectors)
+        write_part(folder, self.kind, self.config(), packed | pack("targets", self.targets_))
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -64,7 +65,7 @@ class Overlap:
         if len(labels) == 0:
             raise DataError("there are no labels")
         self.idf_ = idf(self._features().tokenise([*texts, *labels]), self.words).astype(np.float32)
-        self.labels_, self._index = self._rows(labels, shares=self.side == "label"), None
+        self.labels_, self._index = self.label_rows(labels), None
         return self
 
     def scores(self, queries: Sequence[str], candidates: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -75,7 +76,7 @@ class Overlap:
             raise DataError(f"candidates must be [{len(queries)}, C], one row for each query, not {labels.shape}")
         if labels.min(initial=-1) < -1 or labels.max(initial=-1) >= total:
             raise DataError(f"candidates must lie in -1 to {total - 1:,}")
-        return self._inverted().scores(self._rows(queries, shares=self.side == "query"), labels)
+        return self._inverted().scores(self.query_rows(queries), labels)
 
     def search(self, queries: Sequence[str], k: int, exclude: sparse.csr_matrix | None = None) -> TopK:
         """Return the k best labels of each query that share a word with it, best first, ties by id.
@@ -85,7 +86,21 @@ class Overlap:
         if k < 1:
             raise SettingError(f"k must be at least 1, not {k}")
         out = None if exclude is None else as_targets(exclude, "exclude", (len(queries), self._ready().shape[0]))
-        return self._inverted().search(self._rows(queries, shares=self.side == "query"), k, out, "searching")
+        return self._inverted().search(self.query_rows(queries), k, out, "searching")
+
+    def label_rows(self, texts: Sequence[str]) -> sparse.csr_matrix:
+        """Return what scores multiply on the side of labels [n, words], also for texts of new ones."""
+        return self._rows(texts, shares=self.side == "label")
+
+    def query_rows(self, texts: Sequence[str]) -> sparse.csr_matrix:
+        """Return what scores multiply on the side of queries [n, words]."""
+        return self._rows(texts, shares=self.side == "query")
+
+    def without(self, labels: NDArray[np.int64]) -> Self:
+        """Return a head that finds all labels but these; it shares all else with this one."""
+        found = copy(self)
+        found._index = self._inverted().without(labels)
+        return found
 
     def config(self) -> dict[str, Any]:
         """Return ``kind`` and the arguments of the constructor, ready for JSON."""

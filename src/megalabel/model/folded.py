@@ -84,7 +84,7 @@ def _fold_memory(name: str, memory: Memory, state: State) -> Memory:
     own: NDArray[np.int64] = np.flatnonzero(state.rows.added)
     if len(state.labels) == state.first:
         return memory
-    known: Any = memory._dense.vectors.numpy() if memory._sparse is None else memory._sparse.matrix()  # type: ignore[union-attr]
+    known: Any = memory.vectors()
     if len(own):
         more: Any = state.rows.parts[f"row/{name}"]
         both = [known, more[own]]

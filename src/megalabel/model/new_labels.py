@@ -129,7 +129,7 @@ class NewLabels:
         """Return what memories and overlaps keep of the texts."""
         found: dict[str, Part] = {}
         for name, overlap in self._of(Overlap).items():
-            found[f"words/{name}"] = overlap._rows(texts, shares=overlap.side == "label")
+            found[f"words/{name}"] = overlap.label_rows(texts)
         spaces = {self.fitted.of[name] for name in self._of(Memory)}
         queries = query_side(self.network, tokens) if spaces - {NGRAMS} else {}
         for name in self._of(Memory):

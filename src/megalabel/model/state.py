@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["State"]
 
 Made = TypeVar("Made")
+Scorer = TypeVar("Scorer", Linear, Overlap)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class State:
 
             def shared() -> Answers:
                 rows = self._once(("rows", name), lambda: FewRows(_csr(self.rows.parts[f"words/{name}"])))
-                return GivenAnswers(rows.products(head._rows(texts, shares=head.side == "query")), 0.0)
+                return GivenAnswers(rows.products(head.query_rows(texts)), 0.0)
 
             return self._merged(OverlapAnswers(words, texts), shared)
         if isinstance(head, Linear):
@@ -198,15 +198,9 @@ class State:
         return found
 
 
-def _silenced(head: Any, gone: NDArray[np.int64]) -> Any:
-    """Return a linear or overlap head that no longer finds some labels; it shares all else with the first."""
-    if not len(gone):
-        return head
-    found, inverted = copy(head), copy(head._inverted())
-    inverted.base = inverted.base.copy()
-    inverted.base[gone] = -np.inf
-    found._index = inverted
-    return found
+def _silenced(head: Scorer, gone: NDArray[np.int64]) -> Scorer:
+    """Return a head that no longer finds some labels."""
+    return head.without(gone) if len(gone) else head
 
 
 def _csr(part: Any) -> sparse.csr_matrix:

@@ -61,8 +61,7 @@ def test_keep_replaces_other_settings_and_the_same_seed(tmp_path):
     ]
     quality.keep(path, row(seed=2, digest="b"))
     assert [(r["system"], r["seed"]) for r in quality.load(path)] == [("omikuji Parabel", 0), ("XR-Linear", 2)]
-    document = json.loads(path.read_text())
-    assert set(document) == {"machine", "rows"}
+    assert [row["system"] for row in json.loads(path.read_text())] == ["omikuji Parabel", "XR-Linear"]
     assert list(path.parent.iterdir()) == [path]
 
 
