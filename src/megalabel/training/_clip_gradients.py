@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from megalabel.errors import SettingError
+from megalabel.training._distinct_rows import distinct_rows
 from megalabel.training.ranks import ALONE, Ranks
 
 __all__ = ["clip_gradients"]
@@ -41,7 +42,7 @@ def clip_gradients(
         if parameter.grad is None:
             continue
         if parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.coalesce()
+            parameter.grad = distinct_rows(parameter.grad)
         value = parameter.grad.values() if parameter.grad.is_sparse else parameter.grad
         norm = torch.linalg.vector_norm(value, dtype=_wide(value))
         values.append(value)

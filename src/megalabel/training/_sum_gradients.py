@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from megalabel.training._distinct_rows import distinct_rows
+
 if TYPE_CHECKING:
     from torch.nn import Parameter
 
@@ -68,7 +70,7 @@ def _sum_rows(table: Parameter, ranks: Ranks) -> Tensor:
     if table.grad is None:
         rows, values = torch.empty(0, dtype=torch.int64, device=table.device), table.new_empty(0, *table.shape[1:])
     else:
-        own = table.grad.coalesce()
+        own = distinct_rows(table.grad)
         rows, values = own.indices()[0], own.values()
     table.grad = None  # the memory is needed
     sizes = [int(size) for size in ranks.gather(torch.tensor([len(rows)]), [1] * ranks.world).tolist()]

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from megalabel.errors import SettingError
+from megalabel.training._distinct_rows import distinct_rows
 
 __all__ = ["RowOptimiser", "new_state_zeros", "per_row", "touched_rows"]
 
@@ -36,7 +37,7 @@ def touched_rows(gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
                 f"the gradient of a table is sparse in {gradient.sparse_dim()} dimensions",
                 remedy="make it with embedding(..., sparse=True), sparse in the rows only",
             )
-        gradient = gradient.coalesce()
+        gradient = distinct_rows(gradient)
         rows, values = gradient.indices()[0], gradient.values()
         for begin in range(0, len(rows), BLOCK):
             yield rows[begin : begin + BLOCK], values[begin : begin + BLOCK]
