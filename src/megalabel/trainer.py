@@ -261,7 +261,7 @@ def _phase(
     network.to(find_device(run.ranks.device(recipe.training.device)))
     texts = run.ranks.in_turn(lambda: Texts.of(data, encoder))
     checkpoints = run.folder / "checkpoints" / name
-    steps = -(-len(data.train) // recipe.batching.batch_size) * epochs
+    steps = -(-len(data.train) // recipe.batching.size(len(data.train))) * epochs
     with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:
         phase = Phase(
             recipe=recipe, data=data, network=network, texts=texts, folder=checkpoints, epochs=epochs,

@@ -62,3 +62,9 @@ def test_own_file(tmp_path):
     (tmp_path / "broken.yaml").write_text("a: [1,")
     with pytest.raises(SettingError, match=r"broken\.yaml"):
         load_recipe(tmp_path / "broken.yaml")
+
+
+@pytest.mark.parametrize(("points", "size"), [(100_000, 1024), (8192, 1024), (8191, 1023), (60, 7), (5, 1)])
+def test_small_sets_have_smaller_batches_where_a_recipe_says_so(points, size):
+    assert load_recipe("auto").batching.size(points) == size
+    assert load_recipe("unidec-cpu").batching.size(points) == 1024

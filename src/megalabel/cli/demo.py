@@ -30,14 +30,14 @@ def demo(
         "runs/demo"
     ),
     data: Annotated[str, typer.Option("--data", "-d", metavar="D", help="Another set to try it on.")] = "pydocs",
-    recipe: Annotated[str, typer.Option(help="The recipe to train by; see megalabel recipes.")] = "unidec-cpu",
+    recipe: Annotated[str, typer.Option(help="The recipe to train by; see megalabel recipes.")] = "auto",
     k: Annotated[int, typer.Option("-k", help="Predictions to show for each text.", min=1, max=100)] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Learn the See Also entries of Python functions, and measure what training was worth.
 
     Builds the set pydocs from the documentation of the scientific packages installed
-    here, trains a dual encoder and a classifier on it, and compares them on the test
+    here, trains the recipe we recommend on it, and compares it on the test
     texts with the most frequent labels and with MiniLM as it comes, untrained. The run
     folder holds the model, ready for megalabel predict and megalabel evaluate.
     """

@@ -132,7 +132,7 @@ class Case:
     @property
     def batch(self) -> int:
         """Queries of a step, over all devices."""
-        return min(self.recipe.batching.batch_size, self.rows)
+        return min(self.recipe.batching.size(self.rows), self.rows)
 
     @property
     def own_batch(self) -> int:

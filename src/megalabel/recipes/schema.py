@@ -215,6 +215,7 @@ class Batching(_Strict):
     """Which queries come together, and which labels they are scored against."""
 
     batch_size: PositiveInt = 1024
+    least_batches: PositiveInt | None = None  # an epoch: a set too small for so many has smaller ones
     order: Literal["shuffled", "clustered"] = "shuffled"
     labels: Literal["pool", "all", "candidates"] = "pool"  # candidates: each query has its own
     positives: Positives = Positives()
@@ -222,6 +223,12 @@ class Batching(_Strict):
     cap: PositiveInt | None = None
     log_q: bool = False
     refresh: Refresh = Refresh()
+
+    def size(self, points: int) -> int:
+        """Return how many of so many points a batch has."""
+        if self.least_batches is None:
+            return self.batch_size
+        return min(self.batch_size, max(1, points // self.least_batches))
 
 
 class Optimiser(_Strict):

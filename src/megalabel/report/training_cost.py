@@ -65,7 +65,7 @@ def training_cost(recipe: Recipe, sizes: Sizes) -> TrainingCost:
 
 
 def _cost(recipe: Recipe, sizes: Sizes, labels: int) -> TrainingCost:
-    batch = min(recipe.batching.batch_size, sizes.points)
+    batch = min(recipe.batching.size(sizes.points), sizes.points)
     steps = -(-sizes.points // batch) * recipe.training.epochs
     pool, scored = _pool(recipe, sizes, batch, labels)
     kind, passes = recipe.encoder.kind, 1 if recipe.training.freeze else PASSES

@@ -81,17 +81,16 @@ class Loop:
 
     def __post_init__(self) -> None:
         settings = self.recipe.batching
-        if settings.batch_size > len(self.split):
+        self.batch_size = settings.size(len(self.split))
+        if self.batch_size > len(self.split):
             raise DataError(
-                f"batch_size {settings.batch_size:,} is larger than the {len(self.split):,} training points",
+                f"batch_size {self.batch_size:,} is larger than the {len(self.split):,} training points",
                 remedy=f"--set batching.batch_size={max(1, len(self.split) // 8)}",
             )
         self.optimisers = make_optimisers(self._groups(), self._parameters())
         beta = settings.positives.count if settings.positives.pick == "some" else 1
-        self._chance = (
-            EntryChance.from_targets(self.split.targets, beta, settings.batch_size) if settings.log_q else None
-        )
-        self.steps_per_epoch = math.ceil(len(self.split) / settings.batch_size)
+        self._chance = EntryChance.from_targets(self.split.targets, beta, self.batch_size) if settings.log_q else None
+        self.steps_per_epoch = math.ceil(len(self.split) / self.batch_size)
         total = self.steps_per_epoch * self.recipe.training.epochs
         warmup = round(self.recipe.training.warmup * total)
         self.schedule = Schedule(kind=self.recipe.training.schedule, total_steps=total, warmup_steps=warmup)
@@ -183,10 +182,9 @@ class Loop:
         )
 
     def _order(self) -> Order:
-        settings = self.recipe.batching
         if len(self.refreshed.clusters):
-            return Clustered(self.refreshed.clusters, settings.batch_size, self.recipe.seed)
-        return Shuffled(np.arange(len(self.split)), settings.batch_size, self.recipe.seed)
+            return Clustered(self.refreshed.clusters, self.batch_size, self.recipe.seed)
+        return Shuffled(np.arange(len(self.split)), self.batch_size, self.recipe.seed)
 
     def _builder(self) -> PoolBuilder | CandidateBuilder:
         settings = self.recipe.batching

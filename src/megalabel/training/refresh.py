@@ -64,7 +64,7 @@ def refresh(
         sizes, vectors = [len(part) for part in own], torch.cat(own)
         del own  # the memory is needed
         own_rows = np.concatenate([rows[(share := ranks.share(len(rows))).start : share.stop] for rows in blocks])
-        clusters = cluster_queries(vectors, own_rows, len(queries), settings.batch_size, seed=seed, ranks=ranks)
+        clusters = cluster_queries(vectors, own_rows, len(queries), settings.size(len(queries)), seed=seed, ranks=ranks)
         parts = zip(blocks, torch.split(vectors, sizes), strict=True)
     if settings.negatives.mined:
         search = settings.negatives.search
