@@ -180,11 +180,20 @@ def _table_gradient(case: Case) -> tuple[float, float]:
     queries = encoder.touched(sizes.query, case.own_batch)
     labels = encoder.touched(sizes.label, case.own_pool) if case.reads else 0.0
     union = queries + labels - queries * labels / rows
+    if _together(case):
+        return union, union  # one list, in order
     if max(texts for _, texts, _ in sides) <= case.chunk:
-        return (2 * (queries + labels), queries + labels + union) if labels else (queries, 2 * queries)
+        return 2 * (queries + labels), 2 * union
     name, texts, _ = max(sides, key=lambda side: side[1])
     last = encoder.touched(sizes.query if name == "queries" else sizes.label, min(case.chunk, texts))
     return 2 * union + 3 * last, 2 * union + last
+
+
+def _together(case: Case) -> bool:
+    """Whether all texts of a step are encoded in one go."""
+    lengths, sides = case.recipe.encoder, _sides(case)
+    alike = len(sides) == 1 or lengths.query_length == lengths.label_length
+    return alike and sum(texts for _, texts, _ in sides) <= case.chunk
 
 
 def _update(case: Case) -> tuple[Part, ...]:
