@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import sys
 import time
@@ -90,7 +91,7 @@ async def change(client: Client, texts: list[str], end: float, seen: dict[str, A
     """Add a label, find it, remove it, see it gone; over and over."""
     while time.perf_counter() < end:
         text = texts[seen["changes"] % len(texts)]
-        uid = f"fresh-{seen['changes']}"
+        uid = f"fresh-{os.getpid()}-{seen['changes']}"
         seen["fresh"][uid] = text
         question = {"texts": [text], "k": 1, "heads": "dual"}
         start = time.perf_counter()

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +172,10 @@ def planned(kind: str, labels: int, row: dict[str, Any], ranks: int) -> int:
         recipe, points=row["points"], labels=labels, labels_per_point=row["labels_per_point"], devices=ranks,
         query_tokens=1.3 * row["words_per_point"], label_tokens=1.3 * TEXT, changes=changes, device="cpu", memory=1e12,
     )  # fmt: skip
-    memory = found.memory
+    moments = {name: parts for name, parts in found.memory.moments.items() if name in STEP}
+    memory = replace(found.memory, moments=moments)  # nothing else happens here, nor leaves anything behind
     away = sum(part.bytes for part in memory.held if part.name in MAPPED) + PROGRAM
-    return round(max(memory.total(name, host=True) for name in STEP if name in memory.moments) - away)
+    return round(memory.peak(host=True)[1] - away)
 
 
 def step(folder: str, labels: int, kind: str, steps: int) -> int:

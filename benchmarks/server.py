@@ -3,9 +3,9 @@
 Run: python benchmarks/server.py [--run RUN] [--seconds 60] [--clients 64]
 Without --run, a model is trained first (--recipe on --data). Each client sends one text in a request, waits for the
 answer and sends the next; every answer is compared with what the model says by itself. Meanwhile another client adds a
-label, looks for it, removes it and sees it gone, over and over. The same load then goes to a server that answers one
-request with each call of the model; one client alone measures what a request takes when nothing waits, and once more
-beside another that sends a thousand texts in each request.
+label, looks for it, removes it and sees it gone, over and over. The same load then goes in turns to this server and to
+one that answers one request with each call of the model; one client alone measures what a request takes when nothing
+waits, and once more beside another that sends a thousand texts in each request.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from _server_load import K, wrong
 LOAD = Path(__file__).with_name("_server_load.py")
 LETTERS = "აბგდევზთიკლმნოპჟრსტუფქღყშჩცძწჭხჯჰ"  # that no text has, for the texts of new labels
 FRESH = 10  # new labels that come and go
+TURNS = 5
 
 
 def memory(pid: int) -> float:
@@ -43,8 +46,9 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(run: Path, request: dict[str, Any], *options: str) -> dict[str, Any]:
-    """Start a server, load it from another process, and watch its memory."""
+@contextmanager
+def serving(run: Path, *options: str) -> Iterator[tuple[int, str]]:
+    """Start a server; give its process id and port."""
     command = [sys.executable, "-m", "megalabel", "serve", str(run), "--port", "0", "--device", "cpu", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -52,19 +56,16 @@ def measure(run: Path, request: dict[str, Any], *options: str) -> dict[str, Any]
             line = server.stdout.readline()
             if "http://" not in line:
                 raise SystemExit(f"no server: {line}")
-            port = line.partition("http://127.0.0.1:")[2].partition("/")[0]
-            few = {"seconds": min(5, request["seconds"]), "change": False, "large": False}
-            loaded(server.pid, port, request | few)  # to warm up
-            found = loaded(server.pid, port, request)
+            yield server.pid, line.partition("http://127.0.0.1:")[2].partition("/")[0]
         finally:
             server.terminate()
         if server.wait() != 0:
             raise SystemExit(f"the server ended with {server.returncode}")
-    return found
 
 
-def loaded(server: int, port: str, request: dict[str, Any]) -> dict[str, Any]:
+def loaded(place: tuple[int, str], request: dict[str, Any]) -> dict[str, Any]:
     """Run the load in a process of its own and return what it saw, and what the server took."""
+    server, port = place
     begin, held, times = cpu_seconds(server), [], []
     command = [sys.executable, str(LOAD), port, json.dumps(request)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
@@ -81,6 +82,21 @@ def loaded(server: int, port: str, request: dict[str, Any]) -> dict[str, Any]:
     found["cpu_seconds"] = cpu_seconds(server) - begin
     found["memory"] = {"first_mib": held[0], "last_mib": held[-1], "peak_mib": max(held), "mib_a_minute": slope * 60}
     return found
+
+
+def together(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return several rounds as one: sums, the median of the medians, the worst of the others."""
+    first, last = rounds[0]["memory"], rounds[-1]["memory"]
+    sums = ("seconds", "requests", "errors", "wrong", "labels_changed", "cpu_seconds")
+    found = rounds[0] | {name: sum(one[name] for one in rounds) for name in sums}
+    return found | {
+        "per_second": found["requests"] / found["seconds"],
+        "p50_ms": float(np.median([one["p50_ms"] for one in rounds])),
+        **{name: max(one[name] for one in rounds) for name in ("p99_ms", "max_ms")},
+        "first_troubles": [said for one in rounds for said in one["first_troubles"]][:5],
+        "memory": first | {"last_mib": last["last_mib"]},
+        "rounds_per_second": [one["per_second"] for one in rounds],
+    }
 
 
 def neutral(model: Any, texts: list[str], found: list[Any]) -> list[str]:
@@ -129,6 +145,26 @@ def answers(run: Path, data: str, out: Path) -> dict[str, Any]:
     }
 
 
+def measure(run: Path, expected: str, seconds: float, clients: int) -> list[dict[str, Any]]:
+    """Load two servers that differ in one thing; where they are compared, in turns, since other work comes and goes."""
+    many = {"expected": expected, "seconds": seconds, "clients": clients, "change": True, "large": False}
+    short, one = (
+        many | {"seconds": min(seconds, 6)},
+        many | {"seconds": min(seconds, 15), "clients": 1, "change": False},
+    )
+    with serving(run) as batched, serving(run, "--unbatched") as unbatched:
+        for place in (batched, unbatched):
+            loaded(place, short)  # to warm up
+        rows = [row("batched, sustained", loaded(batched, many))]
+        turns = [(loaded(batched, short), loaded(unbatched, short)) for _ in range(TURNS)]
+        rows.append(row("batched, in turns with the next", together([mine for mine, _ in turns])))
+        rows.append(row("one request a call", together([other for _, other in turns])))
+        rows.append(row("one client", loaded(batched, one)))
+        beside = "one client beside one that sends 1,000 texts at a time"
+        rows.append(row(beside, loaded(batched, one | {"large": True})))
+    return rows
+
+
 def row(name: str, found: dict[str, Any]) -> dict[str, Any]:
     """Print a row and return it with its name."""
     grown = found["memory"]["last_mib"] - found["memory"]["first_mib"]
@@ -163,17 +199,8 @@ def main() -> int:
             ml.train(options.recipe, ml.load(options.data), run, seed=0)
         expected = Path(folder) / "expected.json"
         about = answers(run, options.data, expected)
-        request = {"expected": str(expected), "seconds": options.seconds, "clients": options.clients}
-        request |= {"change": True, "large": False}
-        short = request | {"seconds": min(options.seconds, 15)}
-        alone = short | {"clients": 1, "change": False}
-        rows = [
-            row("batched", measure(run, request)),
-            row("one request a call", measure(run, short, "--unbatched")),
-            row("one client", measure(run, alone)),
-            row("one client beside one that sends 1,000 texts at a time", measure(run, alone | {"large": True})),
-        ]
-    ratio = rows[0]["per_second"] / rows[1]["per_second"]
+        rows = measure(run, str(expected), options.seconds, options.clients)
+    ratio = rows[1]["per_second"] / rows[2]["per_second"]
     print(f"batched answers {ratio:.1f}x the requests of one request a call")
     document = {
         **about, "data": options.data, "texts_a_request": 1, "k": K, "threads": os.environ["OMP_NUM_THREADS"],

@@ -16,7 +16,7 @@ def serve_text(found: dict[str, Any], table: Callable[[list[str], list[list[str]
          f"{row['labels_changed']}", f"{row['memory']['first_mib']:.0f}, {row['memory']['last_mib']:.0f}"]
         for row in found["rows"]
     ]  # fmt: skip
-    batched, alone = found["rows"][:2]
+    batched, alone = found["rows"][1:3]
     about = f"`{found['model']}` on {found['data']}, {found['labels']:,} labels, {found['threads']} thread(s)"
     return (
         f"{table(head, rows)}\nOne text a request, k = {found['k']}; each client asks again when it has its "

@@ -33,7 +33,7 @@ class Settings:
     added: int = 100_000  # labels added since the start
     queue: int = 4_096  # texts that wait
     batch: int = 256  # texts in one call of the model
-    share: int = 64  # of these, texts of one request
+    share: int = 32  # of these, texts of one request
     batched: bool = True  # texts of several requests in one call
     timeout: float = 30.0  # seconds to read a request, to answer it, and to send a part of the answer
     header_seconds: float = 10.0  # to send the head of a request
