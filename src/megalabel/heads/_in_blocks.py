@@ -18,7 +18,12 @@ Result = TypeVar("Result")
 def in_blocks(
     work: Callable[[int, int], Result], total: int, block: int, what: str, unit: str = "rows"
 ) -> list[Result]:
-    """Return work(start, stop) of every block of 0 to ``total``, in order, as many at a time as torch has threads."""
+    """Return work(start, stop) of every block of 0 to ``total``, in order, as many at a time as torch has threads.
+
+    A single block is done by the thread that asks: starting another takes longer than a query.
+    """
+    if 0 < total <= block:
+        return [work(0, total)]
     with (
         ThreadPoolExecutor(max_workers=torch.get_num_threads()) as pool,
         progress(what, total=total, unit=unit) as step,

@@ -1,5 +1,7 @@
 """Blocks keep their order, and errors come through."""
 
+from threading import get_ident
+
 import pytest
 import torch
 
@@ -16,3 +18,7 @@ def test_blocks_come_back_in_order(monkeypatch, threads):
 def test_an_error_in_a_block_is_raised():
     with pytest.raises(ZeroDivisionError):
         in_blocks(lambda start, stop: 1 // (start - 4), 10, 2, "working")
+
+
+def test_a_single_block_starts_no_thread():
+    assert in_blocks(lambda start, stop: (start, stop, get_ident()), 3, 3, "working") == [(0, 3, get_ident())]
