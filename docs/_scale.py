@@ -38,7 +38,7 @@ def scale_text(found: dict[str, Any], table: Table, where: str) -> str:
     first, batch, dim = found["rows"][0], found["batch"], found["dim"]
     points = f"{first['points']:,} points of {first['labels_per_point']} labels"
     size = f"{points}, {batch:,} of them a step, vectors of {dim}"
-    note = "memory of its own that a process takes beyond Python and its imports, mapped files left out"
+    note = "memory of its own that a process takes beyond Python and libraries, mapped files left out"
     return f"{table(head, lines)}\n{size}; {note}; of several ranks, the one with most. One thread each; {where}.\n"
 
 
