@@ -20,6 +20,7 @@ from megalabel.batching.order import Clustered, Order, Shuffled
 from megalabel.batching.pool import PoolBuilder
 from megalabel.batching.positives import All, One, Picker, Some
 from megalabel.errors import DataError, SettingError
+from megalabel.training._give_back import give_back
 from megalabel.training._rows import cut_tokens
 from megalabel.training._sum_gradients import sum_gradients
 from megalabel.training.optim import GroupSettings, clip_gradients, make_optimisers
@@ -128,11 +129,16 @@ class Loop:
         if not math.isfinite(value):
             bad = [name for name, part in parts.items() if not math.isfinite(float(part.detach()))]
             raise self.diverged(f"the loss of {' and '.join(bad) or 'all heads'} is {value}", self.step + 1)
+        large = batch.pool is None  # all labels
+        if large:
+            give_back()
         total.backward()  # type: ignore[no-untyped-call]
         self._share_gradients()
         for optimiser in self.optimisers.values():
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
+        if large:
+            give_back()
         self.step += 1
         values = {name: float(part.detach()) for name, part in parts.items()}
         return StepResult(self.epoch, self.step, value, values, len(rows), builder.statistics(batch))
