@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Loop", "StepResult"]
 
+_MANY = 65_536  # labels of a step from which on it is long enough to give memory back
+
 
 @dataclass(frozen=True)
 class StepResult:
@@ -129,7 +131,7 @@ class Loop:
         if not math.isfinite(value):
             bad = [name for name, part in parts.items() if not math.isfinite(float(part.detach()))]
             raise self.diverged(f"the loss of {' and '.join(bad) or 'all heads'} is {value}", self.step + 1)
-        large = batch.pool is None  # all labels
+        large = batch.pool is None and len(self.network.own) > _MANY
         if large:
             give_back()
         total.backward()  # type: ignore[no-untyped-call]
