@@ -11,7 +11,8 @@ def test_another_system_is_left_alone(monkeypatch):
 
     _give_back._trim.cache_clear()
     monkeypatch.setattr(ctypes, "CDLL", missing)
+    assert _give_back._trim()(0) == 0
     _give_back.give_back()
     monkeypatch.undo()
     _give_back._trim.cache_clear()
-    _give_back.give_back()
+    assert _give_back._trim()(0) in (0, 1)  # whether there was something to give
