@@ -21,8 +21,9 @@ def changing(
 ) -> Iterator[None]:
     """Hold a saved model from before it is read until after it is written, so that no other change is lost.
 
-    The operating system lets go of it when the process ends, however it ends. Reading needs no leave:
-    a model is replaced whole. The mark is an empty file beside the model, which may stay.
+    Where the disk has file locks, the operating system lets go of it when the process ends, however it
+    ends. Reading needs no leave: a model is replaced whole. The mark is an empty file beside the model,
+    which may stay.
 
     Args:
         place: the folder of the model.
