@@ -35,19 +35,21 @@ SCRIPTS = Path(__file__).parent / "_peers"
 
 @dataclass(frozen=True)
 class Ours:
-    """A recipe of this package."""
+    """A recipe of this package, as it stands or with changes under a name of its own."""
 
     name: str
     role: str = "ours"
     changes: tuple[str, ...] = ()
+    recipe: str | None = None  # None: the name
+    asked: bool = False  # runs only if it is asked for by name
 
     def settings(self) -> dict[str, Any]:
         """Return what the run is asked for."""
-        return {"recipe": self.name, "changes": list(self.changes)}
+        return {"recipe": self.recipe or self.name, "changes": list(self.changes)}
 
     def digest(self) -> str:
         """Return a hash of what the recipe says."""
-        return digest(Row(self.name, self.name, self.changes))
+        return digest(Row(self.name, self.recipe or self.name, self.changes))
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Peer:
     given: dict[str, Any] = field(default_factory=lambda: {"kind": "words"})
     told: dict[str, Any] = field(default_factory=dict)
     role: str = "peer"
+    asked: bool = False
 
     def settings(self) -> dict[str, Any]:
         """Return what the run is asked for."""
@@ -81,8 +84,25 @@ TUNED = {"train": {"negative_sampling_scheme": "tfn+man"}, "predict": {"beam_siz
 # At most five targets: ahead of no limit on P@5, R@10 and PSP, behind on P@1, on rows held out of one set's train.
 GANDALF = {"kind": "words", "gandalf": {"delta": 0.1, "most": 5}}
 FASTTEXT = {"loss": "ova", "lr": 0.5, "epoch": 25, "wordNgrams": 2, "dim": 50, "bucket": 200_000}
+NO_REFIT = "training.refit=false"
+# A step costs seconds here: few texts in each, one refresh, one evaluation, no second training. Chosen by cost alone.
+MINILM = (
+    "encoder={kind: transformer, source: minilm, query_length: 32, label_length: 32}",
+    "batching.batch_size=512",
+    "batching.positives.count=2",
+    "batching.negatives.mined=1",
+    "batching.cap=512",
+    "batching.refresh={start: 1, every: 3}",
+    "training.epochs=3",
+    "training.encoder={kind: adamw, lr: 3.0e-4}",
+    "training.chunk_size=2048",
+    "training.evaluate_every=3",
+    NO_REFIT,
+)
 SYSTEMS: tuple[Ours | Peer, ...] = (
     Ours("auto", "flagship"),
+    Ours("auto with MiniLM, no refit", changes=MINILM, recipe="auto", asked=True),
+    Ours("auto, no refit", changes=(NO_REFIT,), recipe="auto", asked=True),
     Ours("unidec-cpu"),
     Ours("depsl-cpu"),
     Ours("dexml-cpu"),
@@ -102,7 +122,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [system.name for system in SYSTEMS]
     parser.add_argument("--data", nargs="+", default=["pydocs"], help="data sets: folders or built-in names")
-    parser.add_argument("--systems", nargs="+", choices=names, metavar="NAME", help=f"of: {', '.join(names)}")
+    parser.add_argument("--systems", nargs="+", choices=names, metavar="NAME", help=f"of: {'; '.join(names)}")
     parser.add_argument("--seed", type=int, nargs="+", default=[0])
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of every system")
     parser.add_argument("--minutes", type=float, help="start no further row after so many minutes")
@@ -148,7 +168,7 @@ def missing_rows(data: str, options: argparse.Namespace) -> Iterator[tuple[Ours 
     there = {(row["system"], row["digest"], row["seed"]) for row in load(result_path(data))}
     known: list[tuple[Ours | Peer, str]] = []
     for system in SYSTEMS:
-        if not options.systems or system.name in options.systems:
+        if system.name in options.systems if options.systems else not system.asked:
             try:
                 known.append((system, system.digest()))
             except SettingError as error:

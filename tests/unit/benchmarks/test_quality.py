@@ -50,6 +50,16 @@ def test_unknown_recipe_is_named_and_left_out(tmp_path, monkeypatch, capsys):
     assert said[0].startswith("no-such-recipe is left out: there is no recipe 'no-such-recipe'")
 
 
+def test_long_rows_run_only_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(quality, "RESULTS", tmp_path)
+    long = "auto with MiniLM, no refit"
+    names = [system.name for system, _ in quality.missing_rows("set", quality.arguments(["--data", "set"]))]
+    assert names == [system.name for system in quality.SYSTEMS if not system.asked]
+    assert long not in names
+    found = quality.missing_rows("set", quality.arguments(["--data", "set", "--systems", long]))
+    assert [system.settings()["recipe"] for system, _ in found] == ["auto"]
+
+
 def test_keep_replaces_other_settings_and_the_same_seed(tmp_path):
     path = tmp_path / "deep" / "set.json"
     for found in (row(seed=0), row(seed=1), row("omikuji Parabel"), row(seed=1, value=2)):
