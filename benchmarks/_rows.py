@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+from _results import origin
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,39 @@ def digest(row: Row) -> str:
 def digest_of(told: Any) -> str:
     """Return a short hash of something that can be written as JSON."""
     return blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def rows_there(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a study that are there."""
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
+
+
+def key_of(row: Row, data: str, seed: int) -> dict[str, Any]:
+    """Return what a found row is known by: what its recipe says, the data set's name, the seed."""
+    return {"digest": digest(row), "data": Path(data).name, "seed": seed}
+
+
+def is_of(found: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
+    """Say whether a found row has this key."""
+    return all(found.get(name) == value for name, value in key.items())
+
+
+def row_of(path: Path, row: Row, data: str, seed: int, script: str, **more: Any) -> dict[str, Any]:
+    """Return a row of a study: the one that is there, else what ``script REQUEST OUT`` finds, written at once.
+
+    ``more`` is part of the request and of what the row is known by.
+    """
+    key, there = {**key_of(row, data, seed), **more}, rows_there(path)
+    for found in there:
+        if is_of(found, key):
+            return found
+    request = {"name": row.name, "recipe": row.recipe, "changes": row.changes, "data": data, "seed": seed, **more}
+    try:
+        found = in_own_process([sys.executable, script], request) | {"digest": key["digest"]}
+    except RowFailed as error:
+        raise SystemExit(f"{row.name} failed: {error}") from error
+    write_rows(path, {"machine": origin("torch"), "rows": [*there, found]})
+    return found
 
 
 def write_rows(path: Path, document: dict[str, Any] | list[dict[str, Any]]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from _results import RESULTS, origin
-from _rows import Row, RowFailed, digest, in_own_process, write_rows
+from _rows import Row, is_of, key_of, row_of, rows_there
 
 METRICS = (
     "P@1",
@@ -52,14 +52,14 @@ def arguments(about: str) -> argparse.Namespace:
 def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace) -> int:
     """Run what is missing of a study, row by row, and write after each."""
     path = RESULTS / f"{study}.json"
-    known = {_key(found) for found in load_study(study)}
-    wanted = [row for row in rows if not options.only or row.name in options.only]
+    there = rows_there(path)
     missing = [
         (data, seed, row)
         for data in options.data
         for seed in options.seed
-        for row in wanted
-        if (digest(row), Path(data).name, seed) not in known
+        for row in rows
+        if (not options.only or row.name in options.only)
+        and not any(is_of(found, key_of(row, data, seed)) for found in there)
     ]
     print(f"{study}: {len(missing)} rows to run")
     start = time.monotonic()
@@ -67,35 +67,14 @@ def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace) -> i
         print(f"  {Path(data).name}, seed {seed}: {row.name}", flush=True)
         if options.dry or (options.minutes is not None and time.monotonic() - start > 60 * options.minutes):
             continue
-        found = _in_own_process(row, data, seed)
+        found = row_of(path, row, data, seed, __file__)
         print(f"    {found['seconds']:.0f} s, {_line(found)}", flush=True)
-        kept = [old for old in load_study(study) if _key(old) != _key(found)]
-        write_rows(path, {"machine": origin("torch"), "rows": [*kept, found]})
     return 0
-
-
-def load_study(study: str) -> list[dict[str, Any]]:
-    """Return the rows that are there."""
-    path = RESULTS / f"{study}.json"
-    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
-
-
-def _key(found: dict[str, Any]) -> tuple[str, str, int]:
-    return found["digest"], found["data"], found["seed"]
 
 
 def _line(found: dict[str, Any]) -> str:
     metrics = found["metrics"]["all"]
     return ", ".join(f"{name} {metrics[name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
-
-
-def _in_own_process(row: Row, data: str, seed: int) -> dict[str, Any]:
-    request = {"name": row.name, "recipe": row.recipe, "changes": row.changes, "data": data, "seed": seed}
-    try:
-        found = in_own_process([sys.executable, __file__], request)
-    except RowFailed as error:
-        raise SystemExit(f"{row.name} failed: {error}") from error
-    return {**found, "digest": digest(row)}
 
 
 def _worker(request: dict[str, Any], out: Path) -> None:

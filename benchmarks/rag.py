@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from _results import RESULTS, origin
-from _rows import Row, RowFailed, digest, in_own_process, write_rows
+from _results import RESULTS
+from _rows import Row, row_of
 
 KS = (5, 10, 20, 100)
 COUNTS = {"1": (1, 1), "2": (2, 2), "3 to 5": (3, 5), "6 and more": (6, 10**9)}
@@ -82,11 +82,6 @@ def worker(request: dict[str, Any], out: Path) -> None:
     out.write_text(json.dumps(found))
 
 
-def known(path: Path) -> list[dict[str, Any]]:
-    """Return the rows that are there."""
-    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
-
-
 def line(found: dict[str, Any]) -> str:
     """Say what came out, in one line."""
     parts = [f"@{k} {values['several']['complete']:.2f}" for k, values in found["complete"].items()]
@@ -109,17 +104,8 @@ def main() -> int:
         for row in rows(options.recipe, options.changes)
     ]
     for data, seed, row in wanted:
-        key = (digest(row), Path(data).name, seed)
-        there = known(options.out)
-        found = next((old for old in there if (old["digest"], old["data"], old["seed"]) == key), None)
-        if found is None:
-            request = {"name": row.name, "recipe": row.recipe, "changes": row.changes, "data": data, "seed": seed}
-            try:
-                found = in_own_process([sys.executable, __file__], request) | {"digest": key[0]}
-            except RowFailed as error:
-                raise SystemExit(f"{row.name} failed: {error}") from error
-            write_rows(options.out, {"machine": origin("torch"), "rows": [*there, found]})
-        print(f"{key[1]}, seed {seed}, {row.name}: {line(found)}", flush=True)
+        found = row_of(options.out, row, data, seed, __file__)
+        print(f"{found['data']}, seed {seed}, {row.name}: {line(found)}", flush=True)
     return 0
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 
 from _results import RESULTS, origin
-from _rows import Row, RowFailed, digest, in_own_process, write_rows
+from _rows import Row, row_of
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset, Split
@@ -129,11 +129,6 @@ def worker(request: dict[str, Any], out: Path) -> None:
     out.write_text(json.dumps(found))
 
 
-def known(path: Path) -> list[dict[str, Any]]:
-    """Return the rows that are there."""
-    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
-
-
 def main() -> int:
     """Run what is missing, row by row, and write after each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -146,18 +141,10 @@ def main() -> int:
     every = [(data, seed, name) for data in options.data for seed in options.seed for name in options.recipes]
     for data, seed, name in every:
         for way in WAYS:
-            key = (digest(Row(name, name, tuple(options.changes))), Path(data).name, seed, way)
-            there = known(options.out)
-            found = next((row for row in there if (row["digest"], row["data"], row["seed"], row["way"]) == key), None)
-            if found is None:
-                request = {"recipe": name, "changes": options.changes, "data": data, "seed": seed, "way": way}
-                try:
-                    found = in_own_process([sys.executable, __file__], request) | {"digest": key[0]}
-                except RowFailed as error:
-                    raise SystemExit(f"{name} failed: {error}") from error
-                write_rows(options.out, {"machine": origin("torch"), "rows": [*there, found]})
+            row = Row(name, name, tuple(options.changes))
+            found = row_of(options.out, row, data, seed, __file__, way=way)
             recalls = ", ".join(f"{title} {value:.2f}" for title, value in found["metrics"]["all"].items())
-            print(f"{key[1]}, seed {seed}, {name}, {way}: {recalls}; {found['seconds']:.0f} s", flush=True)
+            print(f"{found['data']}, seed {seed}, {name}, {way}: {recalls}; {found['seconds']:.0f} s", flush=True)
     return 0
 
 

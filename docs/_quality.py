@@ -19,25 +19,25 @@ Table = Callable[[list[str], list[list[str]]], str]
 Where = Callable[[dict[str, Any]], str]
 
 
-def load_quality(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the documents of all data sets by name."""
+def load_quality(folder: Path) -> dict[str, Rows]:
+    """Return the rows of all data sets by name."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    return {rows[0]["data"]: {"rows": rows, "machine": _machine(rows)} for rows in found if rows}
+    return {rows[0]["data"]: rows for rows in found if rows}
 
 
-def _machine(rows: Rows) -> dict[str, Any]:
+def _last(rows: Rows) -> dict[str, Any]:
     """Return the machine of the last row, its date and its commit."""
-    last = rows[-1]
-    return {**last["machine"], "date": last["date"], "commit": last["commit"]}
+    return {"machine": {**rows[-1]["machine"], "date": rows[-1]["date"], "commit": rows[-1]["commit"]}}
 
 
 def quality_text(
-    documents: dict[str, dict[str, Any]], table: Table, where: Where, aims: dict[str, dict[str, Any]] | None = None
+    documents: dict[str, Rows], table: Table, where: Where, aims: dict[str, dict[str, Any]] | None = None
 ) -> str:
     """Return one table for each data set: the flagship first, then our other recipes, then the peers, then aims."""
     parts = []
-    for data, document in documents.items():
-        systems = by_system(document["rows"])
+    for data, every in documents.items():
+        measured = [row for row in every if not is_variant(row)]
+        systems = by_system(measured)
         leader = {name: max(average(rows, name) for rows in systems.values()) for name in NAMES}
         lines = [
             [title(rows), *(bold(figure(rows, name), average(rows, name) == leader[name]) for name in NAMES),
@@ -49,16 +49,16 @@ def quality_text(
         if aim:
             figures = (f"{aim[name]:.2f}" if name in aim else "" for name in NAMES)
             lines.append([f"*{aim['name']}*", *figures, *("" for _ in COSTS)])
-        under = f"{conditions(document['rows'])}; {where(document)}.{aim_text(systems, aim)}\n"
+        under = f"{conditions(measured)}; {where(_last(measured))}.{aim_text(systems, aim)}\n"
         parts.append(f"### {data}\n\n{table(head, lines)}\n{under}")
     return "\n".join(parts) or NOTHING
 
 
-def quality_short_text(documents: dict[str, dict[str, Any]], table: Table) -> str:
+def quality_short_text(documents: dict[str, Rows], table: Table) -> str:
     """Return, for each data set with a flagship row, its headline figures beside the best of all peers on each."""
     lines = []
-    for data, document in documents.items():
-        systems = by_system(document["rows"])
+    for data, every in documents.items():
+        systems = by_system(every)
         peers = [rows for rows in systems.values() if rows[0]["role"] == "peer"]
         for flagship in (rows for rows in systems.values() if rows[0]["role"] == "flagship"):
             best = {name: max(peers, key=lambda rows, name=name: average(rows, name)) for name in HEADLINE if peers}
@@ -69,6 +69,28 @@ def quality_short_text(documents: dict[str, dict[str, Any]], table: Table) -> st
                 theirs = [bold(figure(best[name], name), not leads[name]) for name in HEADLINE]
                 lines.append(["", f"best of {len(peers)} peers on each metric", *theirs, "", "", ""])
     return table(["data", "system", *HEADLINE, *COSTS[:3]], lines) if lines else NOTHING
+
+
+def variants_text(documents: dict[str, Rows], table: Table, where: Where) -> str:
+    """Return recipes with changes, by data set and name, beside the flagship as it stands."""
+    lines, used = [], []
+    for data, every in documents.items():
+        changed = [row for row in every if is_variant(row)]
+        whole = [row for row in every if row["role"] == "flagship"]
+        for place, rows in enumerate(by_system([*changed, *whole]).values() if changed else ()):
+            metrics = (figure(rows, name) for name in NAMES)
+            lines.append(["" if place else data, title(rows), *metrics, listed({row["threads"] for row in rows})])
+            lines[-1] += costs(rows)
+        used += changed
+    if not lines:
+        return NOTHING
+    under = f"{conditions(used)}; {where(_last(used))}.\n"
+    return f"{table(['data', 'system', *NAMES, 'threads', *COSTS], lines)}\n{under}"
+
+
+def is_variant(row: dict[str, Any]) -> bool:
+    """Say whether a row is of a recipe with changes, which has a table of its own."""
+    return row["role"] == "ours" and bool(row["settings"]["changes"])
 
 
 def aim_text(systems: dict[str, Rows], aim: dict[str, Any] | None) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from _ablations import TABLES, ablation_text, load_ablations
 from _gandalf import draw, study_text
 from _plan import measured_text, published_text, worked_text
-from _quality import NOTHING, load_quality, quality_short_text, quality_text
+from _quality import NOTHING, load_quality, quality_short_text, quality_text, variants_text
 from _scale import scale_text
 from _search import search_text
 from _serve import serve_text
@@ -162,6 +162,11 @@ def quality_short() -> str:
     return quality_short_text(load_quality(ROOT / "results" / "quality"), table)
 
 
+def quality_variants() -> str:
+    """Return the flagship with changes beside itself."""
+    return variants_text(load_quality(ROOT / "results" / "quality"), table, where)
+
+
 def ablation(name: str) -> str:
     """Return one question of the ablations, ours beside the paper's."""
     return ablation_text(name, load_ablations(ROOT / "results"), result("published"), table, where)
@@ -301,6 +306,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "memorisation": memorisation,
     "quality": quality,
     "quality_short": quality_short,
+    "quality_variants": quality_variants,
     "plan_measured": plan_measured,
     "plan_published": partial(published_text, table),
     "plan_worked": partial(worked_text, table),

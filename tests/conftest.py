@@ -27,3 +27,15 @@ def pytest_terminal_summary(terminalreporter):
 def _own_cache(tmp_path_factory):
     """Keep the user's cache out of the tests, and the tests out of the user's cache."""
     os.environ["MEGALABEL_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def small():
+    """Changes that make a recipe over bags train in a second: no file of tokens, small vectors, two epochs."""
+    return [
+        "encoder.source=null",
+        "encoder.options={dim: 32, words: 1024, bigrams: 0, characters: 0}",
+        "batching.batch_size=64",
+        "batching.refresh={start: 1, every: 2}",
+        "training.epochs=2",
+    ]

@@ -20,12 +20,13 @@ def table(head, lines):
 def row(system, role, value, seed=0, **more):
     figures = dict.fromkeys(tables.NAMES, value)
     costs = {"fit_seconds": 1234.4, "fit_cpu_seconds": 2100.0, "peak_mb": 567.0, "parameters": 2_500_000}
-    origin = {"data": "set", "threads": 2, "date": "2026-01-02"}
+    origin = {"data": "set", "threads": 2, "date": "2026-01-02", "machine": {"cores": 2}, "commit": "abc"}
+    origin["settings"] = {"recipe": system, "changes": []}
     return {"system": system, "role": role, "seed": seed, **figures, **costs, **origin, **more}
 
 
 def lines_of(rows):
-    text = tables.quality_text({"set": {"rows": rows}}, table, lambda document: "here")
+    text = tables.quality_text({"set": rows}, table, lambda document: "here")
     return [line.split("|") for line in text.splitlines() if "|" in line], text
 
 
@@ -57,14 +58,14 @@ def test_several_seeds_are_mean_and_spread():
 
 def test_short_table_sets_the_flagship_against_the_best_peer_on_each_metric():
     peers = [row("a", "peer", 10.0, **{"P@1": 70.0}), row("b", "peer", 20.0)]
-    documents = {"set": {"rows": [row("auto", "flagship", 40.0), *peers]}, "other": {"rows": peers}}
+    documents = {"set": [row("auto", "flagship", 40.0), *peers], "other": peers}
     _, own, best = tables.quality_short_text(documents, table).splitlines()
     assert own == "set|`auto`|40.00|**40.00**|**40.00**|**40.00**|1,234|2,100|567"
     assert best == "|best of 2 peers on each metric|**70.00**|20.00|20.00|20.00|||"
 
 
 def test_a_missed_aim_is_said():
-    documents = {"set": {"rows": [row("auto", "flagship", 40.0), row("peer", "peer", 10.0)]}}
+    documents = {"set": [row("auto", "flagship", 40.0), row("peer", "peer", 10.0)]}
     aims = {"set": {"name": "our aim", "P@1": 41.5, "P@5": 39}}
     text = tables.quality_text(documents, table, lambda document: "here", aims)
     assert "\n*our aim*|41.50||39.00|" in text
@@ -74,10 +75,21 @@ def test_a_missed_aim_is_said():
 
 
 def test_rows_are_read_from_lists(tmp_path):
-    found = row("auto", "flagship", 40.0, machine={"cores": 2, "processor": "some"}, commit="abc")
+    found = row("auto", "flagship", 40.0)
     (tmp_path / "set.json").write_text(json.dumps([found]))
-    machine = {"cores": 2, "processor": "some", "date": "2026-01-02", "commit": "abc"}
-    assert tables.load_quality(tmp_path) == {"set": {"rows": [found], "machine": machine}}
+    assert tables.load_quality(tmp_path) == {"set": [found]}
+
+
+def test_recipes_with_changes_have_a_table_of_their_own():
+    changed = {"settings": {"recipe": "auto", "changes": ["training.refit=false"]}}
+    rows = [row("auto", "flagship", 40.0), row("auto, changed", "ours", 50.0, commit="def", **changed)]
+    said = lambda document: document["machine"]["commit"]  # noqa: E731
+    assert "changed" not in tables.quality_text({"set": rows}, table, said)
+    _, first, second, _, under = tables.variants_text({"set": rows, "plain": rows[:1]}, table, said).splitlines()
+    assert first.startswith("set|`auto`|40.00|")
+    assert second.startswith("|`auto, changed`|50.00|")
+    assert second.endswith("|2|1,234|2,100|567|2.5 M")
+    assert under == "Seeds: 0; threads: 2; def."
 
 
 @pytest.mark.parametrize("folder", ["missing", "."])
@@ -85,3 +97,4 @@ def test_nothing_measured_is_said(tmp_path, folder):
     documents = tables.load_quality(tmp_path / folder)
     assert tables.quality_text(documents, table, str) == tables.NOTHING
     assert tables.quality_short_text(documents, table) == tables.NOTHING
+    assert tables.variants_text(documents, table, str) == tables.NOTHING

@@ -17,15 +17,7 @@ from megalabel.serve.bind import bind
 from megalabel.serve.protocol import Connection
 from megalabel.serve.settings import Settings
 
-SMALL = [
-    "encoder.source=null",
-    "encoder.options={dim: 32, words: 1024, bigrams: 0, characters: 0}",
-    "batching.batch_size=64",
-    "batching.refresh={start: 1, every: 2}",
-    "training.epochs=2",
-]
 FUSED = [
-    *SMALL,
     "ngrams={words: 1024, bigrams: 1024, characters: 0}",
     "fitted={near: {kind: memory, labels: self}, linear: {kind: linear}, named: {kind: overlap, side: label}}",
     "predict={weights: fusion, candidates: 20}",
@@ -38,18 +30,18 @@ def data():
 
 
 @pytest.fixture(scope="session")
-def run(data, tmp_path_factory):
+def run(data, small, tmp_path_factory):
     """A fused model, not to be changed."""
     folder = tmp_path_factory.mktemp("fused") / "run"
-    ml.train("unidec-cpu", data, folder, changes=FUSED)
+    ml.train("unidec-cpu", data, folder, changes=[*small, *FUSED])
     return folder
 
 
 @pytest.fixture(scope="session")
-def summed_run(data, tmp_path_factory):
+def summed_run(data, small, tmp_path_factory):
     """A model that adds scores."""
     folder = tmp_path_factory.mktemp("summed") / "run"
-    ml.train("unidec-cpu", data, folder, changes=SMALL)
+    ml.train("unidec-cpu", data, folder, changes=small)
     return folder
 
 

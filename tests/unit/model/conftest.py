@@ -2,15 +2,7 @@ import pytest
 
 import megalabel as ml
 
-SMALL = [
-    "encoder.source=null",
-    "encoder.options={dim: 32, words: 1024, bigrams: 0, characters: 0}",
-    "batching.batch_size=64",
-    "batching.refresh={start: 1, every: 2}",
-    "training.epochs=2",
-]
 FUSED = [
-    *SMALL,
     "ngrams={words: 1024, bigrams: 1024, characters: 0}",
     "fitted={near: {kind: memory, labels: self}, space: {kind: memory, of: classifier}, "
     "linear: {kind: linear}, named: {kind: overlap, side: label}, naming: {kind: overlap, side: query}}",
@@ -25,18 +17,18 @@ def data():
 
 
 @pytest.fixture(scope="session")
-def fused_run(data, tmp_path_factory):
+def fused_run(data, small, tmp_path_factory):
     """Every kind of head, fused."""
     folder = tmp_path_factory.mktemp("fused") / "run"
-    ml.train("unidec-cpu", data, folder, changes=FUSED)
+    ml.train("unidec-cpu", data, folder, changes=[*small, *FUSED])
     return folder
 
 
 @pytest.fixture(scope="session")
-def summed_run(data, tmp_path_factory):
+def summed_run(data, small, tmp_path_factory):
     """Heads whose scores are added: text + free, and free with a bias."""
     folder = tmp_path_factory.mktemp("summed") / "run"
-    changes = [*SMALL, "heads.dual.tower=text+free", "heads.classifier.bias=true", "heads.classifier.normalise=false"]
+    changes = [*small, "heads.dual.tower=text+free", "heads.classifier.bias=true", "heads.classifier.normalise=false"]
     ml.train("unidec-cpu", data, folder, changes=changes)
     return folder
 
