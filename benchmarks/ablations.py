@@ -52,10 +52,10 @@ def symmetric(name: str, loss: str, weight: float | None) -> Row:
     return short(f"DePSL, {name}", "depsl-cpu", loss_of("dual", {"kind": loss, "symmetric": weight}))
 
 
-def pair(name: str, dual: str, classifier: str, bce: float = 0.0) -> Row:
+def pair(name: str, dual: str, classifier: str, bce: float = 0.0, *changes: str) -> Row:
     """Return UniDEC with a loss for each head."""
     told = (loss_of("dual", {"kind": dual}), loss_of("classifier", {"kind": classifier, "bce": bce}))
-    return short(f"UniDEC, {name}", "unidec-cpu", *told)
+    return short(f"UniDEC, {name}", "unidec-cpu", *told, *changes)
 
 
 def mined(count: int) -> str:
@@ -120,6 +120,9 @@ TABLES: dict[str, list[Row]] = {
         pair("DS / BCE", DS, "bce"),
         UNIDEC,
         pair("DS / DS + BCE", DS, DS, 1.0),
+        pair(
+            "DS / DS + BCE, bias", DS, DS, 1.0, "heads.classifier.bias=true", "heads.classifier.temperature.learn=true"
+        ),
     ],
     "costs": [IN_BATCH, HARD, DEPSL, UNIDEC, ALL],
     "dimensions": [

@@ -59,7 +59,7 @@ def flagship_lines() -> tuple[Line, ...]:
     return (Line("`auto`, all heads", "auto"), *(Line(f"without `{head}`", f"auto without {head}") for head in heads))
 
 
-PAIRS = ("SupCon / SupCon", "SupCon / SupCon + BCE", "DS / BCE", "DS / DS", "DS / DS + BCE")
+PAIRS = ("SupCon / SupCon", "SupCon / SupCon + BCE", "DS / BCE", "DS / DS", "DS / DS + BCE", "DS / DS + BCE, bias")
 UNIDEC = "UniDEC, DS / DS"
 DEPSL = "DePSL, beta 3, eta 3"
 POOL_COSTS = ("pool", "CPU s", "MiB")
