@@ -111,6 +111,7 @@ SYSTEMS: tuple[Ours | Peer, ...] = (
     Ours("inceptionxml-cpu"),
     xr_linear("XR-Linear", {"kind": "words"}, {}),
     xr_linear("XR-Linear tuned", {"kind": "words+characters"}, TUNED),
+    xr_linear("XR-Linear tuned, words alone", {"kind": "words"}, TUNED),
     xr_linear("XR-Linear, Gandalf rows", GANDALF, {"soft": "weights"}),
     Peer("omikuji Parabel", "parabel", ("omikuji==0.5.2", "numpy", "scipy", "cbor2")),
     Peer("napkinXC PLT", "label_tree", ("napkinxc==0.7.2",)),
