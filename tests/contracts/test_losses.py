@@ -22,6 +22,7 @@ from megalabel.testing import check_loss
 
 LOSSES = [
     BCE(),
+    BCE(reduction="cells"),
     BCE(reduction="sum"),
     SquaredHinge(),
     Softmax(),
@@ -40,9 +41,11 @@ LOSSES = [
     ProbabilisticContrastive(c=0.9, d=1.5, k=4, threshold=0.0, scaled=False),
     Symmetric(DecoupledSoftmax()),
     Symmetric(BCE(), weight=0.3),
+    Symmetric(BCE(reduction="cells"), weight=0.3),
     Symmetric(SoftTopK(2)),
     Symmetric(Triplet()),
     Sum((DecoupledSoftmax(), BCE()), weights=(1.0, 0.1)),
+    Sum((Symmetric(DecoupledSoftmax()), BCE(reduction="cells"))),
     Sum((Triplet(), SoftTopK(2), Softmax())),
     Sum((Symmetric(SupCon()), Sum((BCE(), Triplet())))),
 ]

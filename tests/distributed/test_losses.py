@@ -24,6 +24,7 @@ from megalabel.types import Targets
 
 LOSSES = [
     BCE(),
+    Symmetric(BCE(reduction="cells")),
     Softmax(),
     SupCon(balanced=True),
     DecoupledSoftmax(),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from megalabel.types import Positives, Ranks, Targets
 
-REDUCTIONS = ("mean", "sum", "none")
+REDUCTIONS = ("mean", "sum", "none", "cells")
 
 
 def choose(name: str, value: str, valid: tuple[str, ...]) -> None:
@@ -29,11 +29,14 @@ def require(ok: bool, what: str, remedy: str) -> None:
         raise SettingError(what, remedy=remedy)
 
 
-def reduce(rows: Tensor, reduction: str) -> Tensor:
-    """Turn row losses [B] into their mean, their sum, or leave them; no rows give 0."""
-    if reduction == "none":
-        return rows
-    return rows.sum() / max(1, rows.shape[0]) if reduction == "mean" else rows.sum()
+def divisor(reduction: str, rows: int, cells: int) -> int:
+    """Return what the sum of row losses is divided by, given how many rows and cells take part; never 0."""
+    return max(1, {"mean": rows, "sum": 1, "cells": cells}[reduction])
+
+
+def count_cells(shape: tuple[int, int], mask: Tensor | None) -> int:
+    """Return how many cells of a block [B, P] take part."""
+    return shape[0] * shape[1] if mask is None else int(mask.expand(shape).sum())
 
 
 def shares(positives: Positives, ranks: Ranks | None = None, how: str = "mean") -> Tensor:
@@ -48,6 +51,9 @@ def shares(positives: Positives, ranks: Ranks | None = None, how: str = "mean") 
 @dataclass(frozen=True)
 class RowLoss(ABC):
     """A loss that is a number per row, reduced over rows; subclasses define ``_rows`` and ``begin``.
+
+    ``reduction`` is the ``mean`` over rows, their ``sum``, ``none`` of these, or their sum divided by the
+    number of ``cells`` that take part, which for a loss that is a sum over labels is the mean over labels too.
 
     ``raises_positives`` and ``lowers_negatives`` say whether a step along the negative
     gradient never lowers the score of a positive, never raises that of a negative.
@@ -86,7 +92,11 @@ class RowLoss(ABC):
         if log_q is not None:
             self._check_log_q()
         negatives, positives = split(scores, targets, mask, log_q, label_weights)
-        return reduce(self._rows(negatives, positives), self.reduction)
+        rows = self._rows(negatives, positives)
+        if self.reduction == "none":
+            return rows
+        cells = count_cells(positives.shape, mask) if self.reduction == "cells" else 0
+        return rows.sum() / divisor(self.reduction, rows.shape[0], cells)
 
     def _check_log_q(self) -> None:
         require(

@@ -30,7 +30,8 @@ class BCE(RowLoss):
 
         \partial \ell_i / \partial s_{il} = \sigma(s_{il}) - y_{il} \quad (w_l = 1)
 
-    Summed over labels, then the mean over rows. Soft targets y in (0, 1] are real-valued
+    Summed over labels, then the mean over rows; ``reduction="cells"`` is the mean over
+    both, as published code has it, small beside the losses of a whole row. Soft targets y in (0, 1] are real-valued
     targets: the optimum of a cell is :math:`\sigma(s) = y`. A row without positives keeps
     the pure negative term. ``label_weights`` w multiply the positive half: with 1/p_l
     they are the propensity weights of Jain et al. 2016, with 2/p_l - 1 the convex upper

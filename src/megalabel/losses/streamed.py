@@ -9,6 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from megalabel.errors import DataError, SettingError
+from megalabel.losses._base import count_cells, divisor
 from megalabel.losses._blocks import Plan, Problem
 from megalabel.losses._cells import check_mask, find_positives
 from megalabel.losses._engine import Needs, Outcome, run
@@ -139,9 +140,9 @@ def _terms(loss: Loss, weight: float = 1.0, turned: bool = False) -> list[_Term]
             remedy="call it on scores, or give it begin() as in megalabel.types.StreamedLoss",
         )
     streamable = cast("StreamedLoss", loss)
-    if streamable.reduction not in ("mean", "sum"):
+    if streamable.reduction not in ("mean", "sum", "cells"):
         raise SettingError(
-            f"streamed gives one number, not reduction {streamable.reduction!r}", remedy="use mean or sum"
+            f"streamed gives one number, not reduction {streamable.reduction!r}", remedy="use mean, sum or cells"
         )
     return [_Term(weight, streamable, turned)] if weight else []
 
@@ -171,7 +172,7 @@ class _Job:
             needs = Needs(False, False, False)
         full = None if bias is None else bias.to(sums).expand(labels.shape[0])
         problem = Problem(divided, labels, full, self.log_q, self.mask, self.positives, self.kind)
-        rowwise = [(t.weight * _share(t.loss, queries.shape[0]), t.loss) for t in self.terms if not t.turned]
+        rowwise = _weighted(self, False, queries.shape[0], self.mask, self.positives.shape)
         outcome = run(rowwise, problem, needs, self.plan, self.ranks, self.skip)
         value, d_queries = outcome.value, outcome.queries
         if any(term.turned for term in self.terms):
@@ -195,8 +196,9 @@ def _run_turned(job: _Job, problem: Problem, needs: Needs, outcome: Outcome) -> 
     """
     anchors, targets = turn(problem.positives)
     total = job.ranks.sum(torch.tensor(float(anchors.numel()), device=anchors.device))
-    terms = [(t.weight * _share(t.loss, int(total)), t.loss) for t in job.terms if t.turned]
     queries = problem.queries
+    used = None if problem.mask is None else problem.mask.index_select(1, anchors)
+    terms = _weighted(job, True, int(total), used, (queries.shape[0], anchors.numel()))
     if problem.bias is not None:
         queries = torch.cat([queries, torch.ones_like(queries[:, :1])], 1)
     dim = problem.queries.shape[1]
@@ -249,8 +251,16 @@ class _Streamed(torch.autograd.Function):
         return (*gradients, None)
 
 
-def _share(loss: StreamedLoss, rows: int) -> float:
-    return 1.0 / max(1, rows) if loss.reduction == "mean" else 1.0
+def _weighted(
+    job: _Job, turned: bool, rows: int, mask: Tensor | None, shape: tuple[int, int]
+) -> list[tuple[float, StreamedLoss]]:
+    """Return the row losses of one direction, each with its weight times its reduction; ``shape`` is of this rank."""
+    terms = [term for term in job.terms if term.turned is turned]
+    cells = 0
+    if any(term.loss.reduction == "cells" for term in terms):
+        own = torch.tensor(float(count_cells(shape, mask)), dtype=torch.float64, device=job.positives.rows.device)
+        cells = int(job.ranks.sum(own))
+    return [(term.weight / divisor(term.loss.reduction, rows, cells), term.loss) for term in terms]
 
 
 def _shrink(gradient: Tensor, bias: Tensor, ranks: Group) -> Tensor:

@@ -49,7 +49,9 @@ class Symmetric:
             not isinstance(self.loss, Symmetric), "a symmetric loss is symmetric already", "wrap the inner loss once"
         )
         reduction = getattr(self.loss, "reduction", "mean")
-        require(reduction != "none", "rows and columns cannot be added one by one", 'use reduction "mean" or "sum"')
+        require(
+            reduction != "none", "rows and columns cannot be added one by one", 'use reduction "mean", "sum" or "cells"'
+        )
 
     def __call__(
         self,

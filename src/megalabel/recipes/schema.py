@@ -91,7 +91,7 @@ class TemperatureSettings(_Strict):
 
 
 class LossSettings(_Strict):
-    """A loss by name; ``symmetric`` is the weight of the query side, ``bce`` the weight of an added BCE."""
+    """A loss by name; ``symmetric`` is the weight of the query side, ``bce`` of an added BCE, the mean over cells."""
 
     kind: Literal["bce", "softmax", "decoupled_softmax", "soft_top_k", "sup_con", "triplet", "squared_hinge"]
     k: PositiveInt | Literal["positives"] = 5  # soft_top_k
@@ -100,6 +100,7 @@ class LossSettings(_Strict):
     margin: Positive = 0.3  # triplet
     symmetric: Share | None = None
     bce: Annotated[float, Field(ge=0)] = 0.0
+    cells: bool = False  # the loss itself: mean over rows and labels, not rows alone; for bce beside another head
 
 
 class HeadSettings(_Strict):

@@ -26,20 +26,24 @@ __all__ = ["build_loss"]
 def build_loss(settings: LossSettings) -> Loss:
     """Return the loss, made symmetric and given its BCE part where the recipe says so.
 
+    That BCE is the mean over queries and labels (UniDEC, Kharbanda et al. 2024, section 2.4); as a sum over labels
+    it would outweigh the loss it is added to by the size of the pool.
+
     >>> from megalabel.recipes.schema import LossSettings
     >>> build_loss(LossSettings(kind="decoupled_softmax", symmetric=0.5))
     Symmetric(loss=DecoupledSoftmax(reduction='mean'), weight=0.5)
     """
+    reduction = "cells" if settings.cells else "mean"
     kinds: dict[str, Loss] = {
-        "bce": BCE(),
-        "softmax": Softmax(),
-        "decoupled_softmax": DecoupledSoftmax(),
-        "soft_top_k": SoftTopK(k=settings.k, alpha=settings.alpha),
-        "sup_con": SupCon(balanced=settings.balanced),
-        "triplet": Triplet(margin=settings.margin),
-        "squared_hinge": SquaredHinge(),
+        "bce": BCE(reduction=reduction),
+        "softmax": Softmax(reduction=reduction),
+        "decoupled_softmax": DecoupledSoftmax(reduction=reduction),
+        "soft_top_k": SoftTopK(k=settings.k, alpha=settings.alpha, reduction=reduction),
+        "sup_con": SupCon(balanced=settings.balanced, reduction=reduction),
+        "triplet": Triplet(margin=settings.margin, reduction=reduction),
+        "squared_hinge": SquaredHinge(reduction=reduction),
     }
     loss = kinds[settings.kind]
     if settings.symmetric is not None:
         loss = Symmetric(loss, weight=settings.symmetric)
-    return Sum((loss, BCE()), weights=(1.0, settings.bce)) if settings.bce else loss
+    return Sum((loss, BCE(reduction="cells")), weights=(1.0, settings.bce)) if settings.bce else loss

@@ -164,6 +164,14 @@ def test_sum_weighs_its_parts():
     torch.testing.assert_close(loss(SCORES, TARGETS), expected)
 
 
+def test_the_mean_over_cells_counts_those_that_take_part():
+    mask = torch.ones_like(SCORES, dtype=torch.bool)
+    mask[0, 3] = False
+    for used in (None, mask):
+        expected = BCE(reduction="sum")(SCORES, TARGETS, used) / (SCORES.numel() if used is None else used.sum())
+        torch.testing.assert_close(BCE(reduction="cells")(SCORES, TARGETS, used), expected)
+
+
 @pytest.mark.parametrize(
     "make",
     [
