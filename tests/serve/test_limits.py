@@ -20,7 +20,7 @@ def quick(run, serving):
 
 
 @pytest.fixture(scope="module")
-def small(run, serving):
+def narrow(run, serving):
     """A server that takes small bodies, with all the time there is."""
     with serving(ml.Model.load(run), body_bytes=1 << 20) as found:
         yield found
@@ -79,22 +79,22 @@ def wait_until(true):
         time.sleep(0.01)
 
 
-def test_a_body_too_large_by_its_own_word(small):
-    answer = small.post("/predict", content=b'{"texts": ["' + b"a" * (10 << 20) + b'"]}')
+def test_a_body_too_large_by_its_own_word(narrow):
+    answer = narrow.post("/predict", content=b'{"texts": ["' + b"a" * (10 << 20) + b'"]}')
     assert answer.status_code == 413
     assert "1,048,576 bytes" in answer.json()["error"]["message"]
     assert "--max-body" in answer.json()["error"]["message"]
-    assert small.get("/health").status_code == 200  # on the same connection
+    assert narrow.get("/health").status_code == 200  # on the same connection
 
 
-def test_a_body_too_large_in_chunks(small):
-    answer = small.post("/predict", content=iter([b"a" * 65536] * 40), headers={"Content-Type": "application/json"})
+def test_a_body_too_large_in_chunks(narrow):
+    answer = narrow.post("/predict", content=iter([b"a" * 65536] * 40), headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
 
 
-def test_a_chunked_body_is_read(small):
+def test_a_chunked_body_is_read(narrow):
     kind = {"Content-Type": "application/json"}
-    answer = small.post("/predict", content=iter([b'{"te', b'xts": [', b'"a"]}']), headers=kind)
+    answer = narrow.post("/predict", content=iter([b'{"te', b'xts": [', b'"a"]}']), headers=kind)
     assert answer.status_code == 200
 
 
@@ -135,15 +135,15 @@ def test_a_connection_that_says_nothing_is_closed(quick):
         assert read(silent) == b""
 
 
-def test_a_head_too_large(small):
-    with connect(small) as large:
+def test_a_head_too_large(narrow):
+    with connect(narrow) as large:
         large.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
         with suppress(BrokenPipeError, ConnectionResetError):
             for number in range(100):
                 large.sendall(f"X-{number}: {'a' * 4096}\r\n".encode())
         got = read(large)
         assert not got or error_of(got)[0] == 431
-    assert small.get("/health").status_code == 200
+    assert narrow.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -155,31 +155,31 @@ def test_a_head_too_large(small):
      b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
      b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\nzz\r\n"],
 )  # fmt: skip
-def test_what_is_no_http(small, sent):
-    with connect(small) as odd:
+def test_what_is_no_http(narrow, sent):
+    with connect(narrow) as odd:
         odd.sendall(sent)
         status, error = error_of(read(odd))
         assert (status, error["code"]) == (400, "bad_request")
 
 
-def test_who_asks_for_another_protocol_is_answered_in_this_one(small):
+def test_who_asks_for_another_protocol_is_answered_in_this_one(narrow):
     body = b'{"texts": ["a"]}'
-    with connect(small) as other:
+    with connect(narrow) as other:
         other.sendall(head(**{"Content-Length": len(body), "Connection": "Upgrade", "Upgrade": "h2c"}) + body)
         got = read(other)
         assert b"200 OK" in got
         assert b'{"predictions":[[' in got
 
 
-def test_two_hosts_are_refused(small):
-    with connect(small) as odd:
+def test_two_hosts_are_refused(narrow):
+    with connect(narrow) as odd:
         odd.sendall(b"GET /model HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
         assert error_of(read(odd))[0] == 403
 
 
-def test_requests_one_after_the_other_on_one_connection(small):
+def test_requests_one_after_the_other_on_one_connection(narrow):
     body = b'{"texts": ["a"]}'
-    with connect(small) as many:
+    with connect(narrow) as many:
         many.sendall((head(**{"Content-Length": len(body)}) + body) * 3)
         got = b""
         while got.count(b'{"predictions"') < 3:
