@@ -26,7 +26,7 @@ __all__ = ["build_loss"]
 def build_loss(settings: LossSettings) -> Loss:
     """Return the loss, made symmetric and given its BCE part where the recipe says so.
 
-    That BCE is the mean over queries and labels (UniDEC, Kharbanda et al. 2024, section 2.4); as a sum over labels
+    That BCE is the mean over queries and labels (UniDEC, Kharbanda et al. 2024, arXiv 2405.03714); as a sum over labels
     it would outweigh the loss it is added to by the size of the pool.
 
     >>> from megalabel.recipes.schema import LossSettings
