@@ -162,7 +162,10 @@ def ablation_text(
         return NOTHING
     seeds, threads = ({str(row[key]) for row in used} for key in ("seed", "threads"))
     source = f" The paper's columns: {published['ablations'][name]['source']}." if told.published else ""
-    said = f"Test rows; seeds: {listed(sorted(seeds))}; threads: {listed(sorted(threads))}; {where(found)}.{source}\n"
+    commits = sorted({row["commit"] for row in used})
+    rows = f" Rows were run at the commits {listed(commits)}." if len(commits) > 1 else ""
+    run = f"Test rows; seeds: {listed(sorted(seeds))}; threads: {listed(sorted(threads))}"
+    said = f"{run}; {where(found)}.{rows}{source}\n"
     return "\n".join([*parts, said])
 
 

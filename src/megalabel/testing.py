@@ -189,8 +189,7 @@ def _finite(loss: Loss, scores: Tensor, targets: Tensor, what: str, mask: Tensor
 def _check_reduction(loss: Loss, scores: Tensor, targets: Tensor) -> None:
     if not dataclasses.is_dataclass(loss) or not hasattr(loss, "reduction"):
         return
-    made = (dataclasses.replace(loss, reduction=how) for how in ("none", "sum", "mean"))
-    rows, total, mean = (one(scores, targets) for one in made)
+    rows, total, mean = (dataclasses.replace(loss, reduction=how)(scores, targets) for how in ("none", "sum", "mean"))
     _say(rows.shape == (ROWS,), loss, f'reduction "none" has shape {tuple(rows.shape)}, not one value per row')
     _say(_close(rows.sum(), total), loss, 'reduction "none" does not add up to "sum"')
     _say(_close(rows.mean(), mean), loss, '"mean" is not the mean over rows')

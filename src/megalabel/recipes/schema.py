@@ -100,7 +100,7 @@ class LossSettings(_Strict):
     margin: Positive = 0.3  # triplet
     symmetric: Share | None = None
     bce: Annotated[float, Field(ge=0)] = 0.0
-    cells: bool = False  # the loss itself: mean over rows and labels, not rows alone; for bce beside another head
+    cells: bool = False  # bce, squared_hinge: mean over rows and labels, not rows alone; for use beside another head
 
 
 class HeadSettings(_Strict):

@@ -36,11 +36,11 @@ def build_loss(settings: LossSettings) -> Loss:
     reduction = "cells" if settings.cells else "mean"
     kinds: dict[str, Loss] = {
         "bce": BCE(reduction=reduction),
-        "softmax": Softmax(reduction=reduction),
-        "decoupled_softmax": DecoupledSoftmax(reduction=reduction),
-        "soft_top_k": SoftTopK(k=settings.k, alpha=settings.alpha, reduction=reduction),
-        "sup_con": SupCon(balanced=settings.balanced, reduction=reduction),
-        "triplet": Triplet(margin=settings.margin, reduction=reduction),
+        "softmax": Softmax(),
+        "decoupled_softmax": DecoupledSoftmax(),
+        "soft_top_k": SoftTopK(k=settings.k, alpha=settings.alpha),
+        "sup_con": SupCon(balanced=settings.balanced),
+        "triplet": Triplet(margin=settings.margin),
         "squared_hinge": SquaredHinge(reduction=reduction),
     }
     loss = kinds[settings.kind]

@@ -85,8 +85,8 @@ def run(name, value, *, seed=0, data="set", digest="a", heads=("all",)):
     pool = {"pool_size": 2345.6, "positives_per_query": 3.217, "positives_covered": 0.907}
     row = next(row for row in ablations.ROWS if row.name == name)
     return {"name": name, "data": data, "seed": seed, "digest": digest, "metrics": metrics, "cpu_seconds": 61.7,
-            "peak_mib": 1234.5, "parameters": 2_500_000, "pool": pool, "threads": "1", "recipe": row.recipe,
-            "changes": row.changes}  # fmt: skip
+            "peak_mib": 1234.5, "parameters": 2_500_000, "pool": pool, "commit": "0123456789ab", "threads": "1",
+            "recipe": row.recipe, "changes": row.changes}  # fmt: skip
 
 
 def text_of(name, found):
