@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from _quality import NOTHING, listed
+from _quality import NOTHING, commits_text, listed
 
 NAMES = ("P@1", "P@5", "PSP@1", "PSP@5")
 HEADS = {"all": "both heads", "dual": "dual encoder alone", "classifier": "classifier alone"}
@@ -162,10 +162,8 @@ def ablation_text(
         return NOTHING
     seeds, threads = ({str(row[key]) for row in used} for key in ("seed", "threads"))
     source = f" The paper's columns: {published['ablations'][name]['source']}." if told.published else ""
-    commits = sorted({row["commit"] for row in used})
-    rows = f" Rows were run at the commits {listed(commits)}." if len(commits) > 1 else ""
     run = f"Test rows; seeds: {listed(sorted(seeds))}; threads: {listed(sorted(threads))}"
-    said = f"{run}; {where(found)}.{rows}{source}\n"
+    said = f"{run}; {where(found)}.{commits_text(used)}{source}\n"
     return "\n".join([*parts, said])
 
 

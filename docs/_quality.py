@@ -49,7 +49,7 @@ def quality_text(
         if aim:
             figures = (f"{aim[name]:.2f}" if name in aim else "" for name in NAMES)
             lines.append([f"*{aim['name']}*", *figures, *("" for _ in COSTS)])
-        under = f"{conditions(measured)}; {where(_last(measured))}.{aim_text(systems, aim)}\n"
+        under = f"{conditions(measured)}; {where(_last(measured))}.{commits_text(measured)}{aim_text(systems, aim)}\n"
         parts.append(f"### {data}\n\n{table(head, lines)}\n{under}")
     return "\n".join(parts) or NOTHING
 
@@ -84,7 +84,7 @@ def variants_text(documents: dict[str, Rows], table: Table, where: Where) -> str
         used += changed
     if not lines:
         return NOTHING
-    under = f"{conditions(used)}; {where(_last(used))}.\n"
+    under = f"{conditions(used)}; {where(_last(used))}.{commits_text(used)}\n"
     return f"{table(['data', 'system', *NAMES, 'threads', *COSTS], lines)}\n{under}"
 
 
@@ -152,6 +152,12 @@ def conditions(rows: Rows) -> str:
     seeds = " or ".join(listed(group) for group in sorted(groups))
     span = f"; measured {days[0]} to {days[-1]}" if len(days) > 1 else ""
     return f"Seeds: {seeds}; threads: {listed(threads)}{span}"
+
+
+def commits_text(rows: Rows) -> str:
+    """Say at which commits rows were run, where there are several."""
+    commits = sorted({row["commit"] for row in rows})
+    return f" Rows were run at the commits {listed(commits)}." if len(commits) > 1 else ""
 
 
 def listed(values: Iterable[Any]) -> str:

@@ -48,12 +48,13 @@ def test_flagship_first_then_ours_then_peers_best_in_bold():
 
 def test_several_seeds_are_mean_and_spread():
     rows = [row("auto", "flagship", value, seed) for seed, value in enumerate((60.0, 60.2, 60.4))]
-    rows.append(row("peer", "peer", 50.0, parameters=None, date="2026-01-03"))
+    rows.append(row("peer", "peer", 50.0, parameters=None, date="2026-01-03", commit="def"))
     (_, first, second), text = lines_of(rows)
     assert first[1] == "**60.2 ± 0.2**"
     assert second[1] == "50.00"
     assert second[-1] == "-"
     assert "Seeds: 0 or 0, 1, 2; threads: 2; measured 2026-01-02 to 2026-01-03; here." in text
+    assert text.endswith("here. Rows were run at the commits abc, def.\n")
 
 
 def test_short_table_sets_the_flagship_against_the_best_peer_on_each_metric():
