@@ -54,9 +54,12 @@ def quality_text(
     return "\n".join(parts) or NOTHING
 
 
-def quality_short_text(documents: dict[str, Rows], table: Table) -> str:
-    """Return, for each data set with a flagship row, its headline figures beside the best of all peers on each."""
-    lines = []
+def quality_short_text(documents: dict[str, Rows], table: Table, aims: dict[str, dict[str, Any]] | None = None) -> str:
+    """Return, for each data set with a flagship row, its headline figures beside the best of all peers on each.
+
+    Aims that are missed are named under the table.
+    """
+    lines, under = [], []
     for data, every in documents.items():
         systems = by_system(every)
         peers = [rows for rows in systems.values() if rows[0]["role"] == "peer"]
@@ -68,7 +71,10 @@ def quality_short_text(documents: dict[str, Rows], table: Table) -> str:
             if peers:
                 theirs = [bold(figure(best[name], name), not leads[name]) for name in HEADLINE]
                 lines.append(["", f"best of {len(peers)} peers on each metric", *theirs, "", "", ""])
-    return table(["data", "system", *HEADLINE, *COSTS[:3]], lines) if lines else NOTHING
+        missed = missed_text(systems, (aims or {}).get(data))
+        under += [f"What we aimed for on {data} is missed: {missed}."] if missed else []
+    text = table(["data", "system", *HEADLINE, *COSTS[:3]], lines) if lines else NOTHING
+    return "\n".join([text, *(f"{line}\n" for line in under)])
 
 
 def variants_text(documents: dict[str, Rows], table: Table, where: Where) -> str:
@@ -94,13 +100,23 @@ def is_variant(row: dict[str, Any]) -> bool:
 
 
 def aim_text(systems: dict[str, Rows], aim: dict[str, Any] | None) -> str:
-    """Say how far the flagship is from what it is to reach."""
-    flagship = next((rows for rows in systems.values() if rows[0]["role"] == "flagship"), None)
-    if flagship is None or aim is None:
+    """Say under a table with the aim in its last line that the flagship misses it, if so."""
+    missed = missed_text(systems, aim)
+    return f" {title(_flagship(systems))} misses the last line: {missed}." if missed else ""
+
+
+def missed_text(systems: dict[str, Rows], aim: dict[str, Any] | None) -> str:
+    """Return how far the flagship is from what it is to reach, nothing where it is there."""
+    flagship = _flagship(systems)
+    if not flagship or aim is None:
         return ""
     short = {name: aim[name] - average(flagship, name) for name in NAMES if name in aim}
-    missed = [f"{name} by {value:.1f}" for name, value in short.items() if value > 0]
-    return f" {title(flagship)} misses the last line: {', '.join(missed)}." if missed else ""
+    return listed(f"{name} by {value:.1f}" for name, value in short.items() if value > 0)
+
+
+def _flagship(systems: dict[str, Rows]) -> Rows:
+    """Return the rows of the recipe that leads the table; none if it was not run."""
+    return next((rows for rows in systems.values() if rows[0]["role"] == "flagship"), [])
 
 
 def by_system(rows: Rows) -> dict[str, Rows]:

@@ -159,7 +159,7 @@ def quality() -> str:
 
 def quality_short() -> str:
     """Return the flagship beside the best of the other systems."""
-    return quality_short_text(load_quality(ROOT / "results" / "quality"), table)
+    return quality_short_text(load_quality(ROOT / "results" / "quality"), table, result("aims"))
 
 
 def quality_variants() -> str:

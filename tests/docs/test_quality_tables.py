@@ -73,6 +73,9 @@ def test_a_missed_aim_is_said():
     assert text.endswith("here. `auto` misses the last line: P@1 by 1.5.\n")
     reached = tables.quality_text(documents, table, lambda document: "here", {"set": {"name": "our aim", "P@1": 40}})
     assert reached.endswith("here.\n") and "our aim" in reached
+    short = tables.quality_short_text(documents, table, aims)
+    assert short.endswith("|||\n\nWhat we aimed for on set is missed: P@1 by 1.5.\n")
+    assert "aimed" not in tables.quality_short_text(documents, table, {"set": {"name": "our aim", "P@1": 40}})
 
 
 def test_rows_are_read_from_lists(tmp_path):
