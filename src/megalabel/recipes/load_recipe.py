@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
 
 from megalabel.errors import SettingError, nearest
 from megalabel.recipes.schema import Recipe
@@ -12,6 +14,7 @@ from megalabel.recipes.schema import Recipe
 __all__ = ["dump_recipe", "list_recipes", "load_recipe", "make_recipe"]
 
 HOME = Path(__file__).parent
+UNKNOWN = "extra_forbidden"  # pydantic's word for it
 
 
 def list_recipes() -> list[str]:
@@ -48,15 +51,13 @@ def load_recipe(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
 
 def make_recipe(document: Mapping[str, Any], path: Path | None = None) -> Recipe:
     """Check a document; the first thing wrong is one line with its key and the nearest valid name."""
-    from pydantic import ValidationError
-
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = min(error.errors(), key=lambda one: one["type"] != UNKNOWN)  # a key missed may stand there misspelt
         place = [str(part) for part in first["loc"]]
         key = ".".join(place) or "recipe"
-        if first["type"] == "extra_forbidden":
+        if first["type"] == UNKNOWN:
             raise SettingError(
                 f"unknown key {key!r}", path=path, remedy=nearest(place[-1], _keys(place[:-1]))
             ) from None
@@ -93,33 +94,16 @@ def _apply(document: dict[str, Any], change: str) -> None:
 
 
 def _keys(path: list[str]) -> list[str]:
-    """Return the valid keys at a place in a recipe."""
-    from pydantic import BaseModel
-
-    from megalabel.recipes import schema
-
+    """Return the valid keys at a place in a recipe; names of heads and places in lists are passed over."""
     model: type[BaseModel] = Recipe
-    places: dict[str, type[BaseModel]] = {
-        "augment": schema.AugmentSettings,
-        "encoder": schema.Encoder,
-        "batching": schema.Batching,
-        "training": schema.Training,
-        "predict": schema.Predict,
-        "positives": schema.Positives,
-        "negatives": schema.Negatives,
-        "search": schema.Search,
-        "refresh": schema.Refresh,
-        "loss": schema.LossSettings,
-        "temperature": schema.TemperatureSettings,
-        "tables": schema.Optimiser,
-        "published": schema.Published,
-        "stages": schema.Stage,
-    }
-    for depth, part in enumerate(path):
-        if path[0] == "heads" and depth == 1:
-            model = schema.HeadSettings
-        elif path[0] == "training" and part in ("encoder", "heads"):
-            model = schema.Optimiser
-        else:
-            model = places.get(part, model)
+    for part in path:
+        field = model.model_fields.get(part)
+        model = model if field is None else _model_in(field.annotation) or model
     return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the settings that a type holds: itself, or in a list, a mapping or a choice."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
