@@ -164,7 +164,7 @@ def bold(text: str, best: bool) -> str:
 def conditions(rows: Rows) -> str:
     """Say which seeds, how many threads, and the days where there are several."""
     threads, days = sorted({row["threads"] for row in rows}), sorted({row["date"] for row in rows})
-    groups = {tuple(sorted(row["seed"] for row in own)) for own in by_system(rows).values()}
+    groups = {tuple(sorted({row["seed"] for row in own})) for own in by_system(rows).values()}
     seeds = " or ".join(listed(group) for group in sorted(groups))
     span = f"; measured {days[0]} to {days[-1]}" if len(days) > 1 else ""
     return f"Seeds: {seeds}; threads: {listed(threads)}{span}"

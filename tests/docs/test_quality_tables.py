@@ -94,6 +94,7 @@ def test_recipes_with_changes_have_a_table_of_their_own():
     assert second.startswith("|`auto, changed`|50.00|")
     assert second.endswith("|2|1,234|2,100|567|2.5 M")
     assert under == "Seeds: 0; threads: 2; def."
+    assert "\nSeeds: 0; threads" in tables.variants_text({"set": rows, "other": rows}, table, said)
 
 
 @pytest.mark.parametrize("folder", ["missing", "."])
