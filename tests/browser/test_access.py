@@ -99,7 +99,7 @@ def test_theme_can_be_chosen_and_is_kept(page_with_labels):
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
     page.reload()
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
-    assert page.get_by_label("Theme").input_value() == "light"
+    page.wait_for_function("() => document.getElementById('theme').value === 'light'")  # once the modules have run
     page.get_by_label("Theme").select_option("System")
     assert page.evaluate(ground) == "rgb(20, 24, 28)"
 
