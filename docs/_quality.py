@@ -63,14 +63,16 @@ def quality_short_text(documents: dict[str, Rows], table: Table, aims: dict[str,
     for data, every in documents.items():
         systems = by_system(every)
         peers = [rows for rows in systems.values() if rows[0]["role"] == "peer"]
-        for flagship in (rows for rows in systems.values() if rows[0]["role"] == "flagship"):
-            best = {name: max(peers, key=lambda rows, name=name: average(rows, name)) for name in HEADLINE if peers}
-            leads = {name: not peers or average(flagship, name) >= average(best[name], name) for name in HEADLINE}
-            own = [bold(figure(flagship, name), leads[name]) for name in HEADLINE]
-            lines.append([data, title(flagship), *own, *costs(flagship)[:3]])
-            if peers:
-                theirs = [bold(figure(best[name], name), not leads[name]) for name in HEADLINE]
-                lines.append(["", f"best of {len(peers)} peers on each metric", *theirs, "", "", ""])
+        flagship = _flagship(systems)
+        if not flagship:
+            continue
+        best = {name: max(peers, key=lambda rows, name=name: average(rows, name)) for name in HEADLINE if peers}
+        leads = {name: not peers or average(flagship, name) >= average(best[name], name) for name in HEADLINE}
+        own = [bold(figure(flagship, name), leads[name]) for name in HEADLINE]
+        lines.append([data, title(flagship), *own, *costs(flagship)[:3]])
+        if peers:
+            theirs = [bold(figure(best[name], name), not leads[name]) for name in HEADLINE]
+            lines.append(["", f"best of {len(peers)} peers on each metric", *theirs, "", "", ""])
         missed = missed_text(systems, (aims or {}).get(data))
         under += [f"What we aimed for on {data} is missed: {missed}."] if missed else []
     text = table(["data", "system", *HEADLINE, *COSTS[:3]], lines) if lines else NOTHING

@@ -102,6 +102,12 @@ class LossSettings(_Strict):
     bce: Annotated[float, Field(ge=0)] = 0.0
     cells: bool = False  # bce, squared_hinge: mean over rows and labels, not rows alone; for use beside another head
 
+    @model_validator(mode="after")
+    def _fits(self) -> LossSettings:
+        if self.cells and self.kind not in ("bce", "squared_hinge"):
+            raise ValueError(f"{self.kind} has no setting cells: it is no sum over labels")
+        return self
+
 
 class HeadSettings(_Strict):
     """One kind of score; see :class:`megalabel.heads.Head`."""
