@@ -1,0 +1,86 @@
+"""What all settings share: unknown keys are refused, a union is chosen by its kind, no setting is without effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
+from pydantic_core import PydanticCustomError
+
+from megalabel.errors import nearest
+
+__all__ = ["Dropout", "Fraction", "NonNegative", "NonNegativeInt", "PositiveFloat", "Settings", "one_of"]
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Dropout = Annotated[float, Field(ge=0, lt=1)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+
+
+class Settings(BaseModel):
+    """Base class of all settings: frozen, and an unknown key is an error.
+
+    A kind of head, loss, encoder, optimiser or order has a subclass of its own with a literal ``kind``, so a
+    setting that does nothing for that kind cannot be written down. Where a setting depends on the value of
+    another, the subclass calls :meth:`require` in a validator.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def require(self, condition: bool, names: str, reason: str) -> None:
+        """Raise a ValueError if one of ``names`` (space separated) is not at its default while the condition is false.
+
+        >>> class Mining(Settings):
+        ...     mined: int = 0
+        ...     top: int = 30
+        >>> Mining(top=50).require(False, "top", "mined is 0")
+        Traceback (most recent call last):
+        ValueError: top has no effect: mined is 0
+        """
+        for name in names.split():
+            default = type(self).model_fields[name].get_default(call_default_factory=True)
+            if not condition and getattr(self, name) != default:
+                raise ValueError(f"{name} has no effect: {reason}")
+
+
+def one_of(kinds: Callable[[], Mapping[str, type[Settings]]], *, key: str = "kind", default: str | None = None) -> Any:
+    """Return the annotation of a field that holds one of several settings, chosen by ``key``.
+
+    Errors name the field and the key inside it, without the name of the chosen class. A plain string stands for
+    the settings of that kind with all defaults.
+
+    Args:
+        kinds: returns the settings class of each kind; called at validation, so kinds can be registered later.
+        key: the field that names the kind.
+        default: the kind where the key is missing; None makes the key mandatory.
+
+    >>> class Linear(Settings):
+    ...     kind: str = "linear"
+    ...     warmup: int = 0
+    >>> Schedule = one_of(lambda: {"linear": Linear})
+    >>> class Recipe(Settings):
+    ...     schedule: Schedule
+    >>> Recipe.model_validate({"schedule": {"kind": "linear", "warmup": 3}}).schedule.warmup
+    3
+    """
+
+    def choose(value: Any) -> Any:
+        if isinstance(value, Settings):
+            return value
+        if isinstance(value, str):
+            value = {key: value}
+        if not isinstance(value, Mapping):
+            raise PydanticCustomError("mapping", "expected a mapping with the key {key}", {"key": repr(key)})
+        known = kinds()
+        kind = value.get(key, default)
+        if kind is None:
+            names = ", ".join(known)
+            raise PydanticCustomError("kind", "missing key {key}; choose one of {names}", {"key": key, "names": names})
+        if kind not in known:
+            hint = nearest(str(kind), known)
+            raise PydanticCustomError("kind", "{key} is {kind}; {hint}", {"key": key, "kind": repr(kind), "hint": hint})
+        return known[kind].model_validate(dict(value))
+
+    return Annotated[SerializeAsAny[Settings], BeforeValidator(choose)]
