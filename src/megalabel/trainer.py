@@ -23,6 +23,7 @@ from megalabel.errors import DataError, SettingError, WriteError
 from megalabel.files import make_folder, writing
 from megalabel.fusion import Fusion
 from megalabel.model import Model, Seen
+from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe
 from megalabel.recipes.schema import Recipe
 from megalabel.training._rows import cut_tokens
@@ -35,7 +36,6 @@ from megalabel.training.find_device import find_device
 from megalabel.training.fit_heads import fit_heads
 from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
-from megalabel.training.ranks import ALONE, Ranks
 from megalabel.training.run import Phase, Texts
 from megalabel.training.run_log import RunLog
 
@@ -110,7 +110,7 @@ def train_rank(
     say = say if ranks.first else lambda line: None
     _check_labels(recipe, data, say)
     folder = Path(out)
-    ranks.by_first(lambda: _prepare(folder, recipe, resume))
+    ranks.on_rank0(lambda: _prepare(folder, recipe, resume))
     held = data if data.val is not None else hold_out(data, share=recipe.training.validation, seed=recipe.seed)
     identity = {"recipe": _digest(dump_recipe(_on(recipe, "auto"))), "data": fingerprint(held)}
     check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
@@ -120,7 +120,7 @@ def train_rank(
     if not ranks.alone:
         say(f"{ranks.world} ranks, each with about {len(ranks.share(len(data.labels))):,} labels")
     model = _run(recipe, held, folder, identity, resume, ranks, say)
-    ranks.by_first(lambda: None if model is None else model.save(folder / "model", overwrite=True))
+    ranks.on_rank0(lambda: None if model is None else model.save(folder / "model", overwrite=True))
     return model
 
 
@@ -144,14 +144,14 @@ def _run(
             say(f"best on validation after {best['epoch']} of {recipe.training.epochs} epochs: {found}")
         if len(weights) > 1 and recipe.predict.weights != "fusion":
             say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
-        network, fitted, fusion = ranks.by_first(lambda: _fit(recipe, phase, best, data, weights, say)) or _NOT_HERE
+        network, fitted, fusion = ranks.on_rank0(lambda: _fit(recipe, phase, best, data, weights, say)) or _NOT_HERE
         if recipe.training.refit:
             epochs = best["epoch"] if best["epoch"] > 0 else recipe.training.epochs
             say(f"training again on train + validation for {epochs} epochs")
             whole = _augmented(recipe, data.refit(), say)
             start, _ = _stages(recipe, whole, run, "refit", lengths, say)
             again, ended = _phase(recipe, whole, run, "refit", epochs, start)
-            refitted = ranks.by_first(lambda: _fit(recipe, again, ended, data.refit(), None, say))
+            refitted = ranks.on_rank0(lambda: _fit(recipe, again, ended, data.refit(), None, say))
             network, fitted, _ = refitted or _NOT_HERE
     if network is None:
         return None
@@ -230,18 +230,18 @@ def _stages(
         phase, best = _phase(own, clustered, run, name, lengths.get(stage.name, own.training.epochs), start)
         found[stage.name] = best["epoch"] if best["epoch"] > 0 else own.training.epochs
         start = run.folder / "stages" / name
-        run.ranks.by_first(partial(_save_encoder, phase.network, start))
+        run.ranks.on_rank0(partial(_save_encoder, phase.network, start))
     return start, found
 
 
 def _encoder(recipe: Recipe, data: Dataset, start: Path | None, ranks: Ranks) -> BaseEncoder:
     """Return the encoder a stage has left, or one at its start; texts are tokenised by one rank for all."""
-    return ranks.in_turn(lambda: make_encoder(recipe, data) if start is None else load_encoder(start))
+    return ranks.rank0_first(lambda: make_encoder(recipe, data) if start is None else load_encoder(start))
 
 
 def _encode(recipe: Recipe, encoder: BaseEncoder, data: Dataset, ranks: Ranks) -> Tensor:
     """Return the vectors [N, d] of the train texts, of which every rank encodes its share."""
-    tokens = ranks.in_turn(lambda: store_tokens(data.train.texts, encoder))
+    tokens = ranks.rank0_first(lambda: store_tokens(data.train.texts, encoder))
     own = ranks.share(len(tokens))
     part = encoder.encode(cut_tokens(tokens, own.start, own.stop), max_length=recipe.encoder.query_length)
     return ranks.gather(part, ranks.sizes(len(tokens)))
@@ -259,7 +259,7 @@ def _phase(
     encoder = _encoder(recipe, data, start, run.ranks)
     network = Network(recipe, encoder, len(data.labels), run.ranks)
     network.to(find_device(run.ranks.device(recipe.training.device)))
-    texts = run.ranks.in_turn(lambda: Texts.of(data, encoder))
+    texts = run.ranks.rank0_first(lambda: Texts.of(data, encoder))
     checkpoints = run.folder / "checkpoints" / name
     steps = -(-len(data.train) // recipe.batching.size(len(data.train))) * epochs
     with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:

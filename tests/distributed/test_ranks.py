@@ -14,6 +14,7 @@ from megalabel.batching.clusters import balanced_clusters
 from megalabel.errors import DataError, WriteError
 from megalabel.heads import Head
 from megalabel.index import ExactIndex
+from megalabel.ranks import ALONE
 from megalabel.recipes import load_recipe
 from megalabel.training._run_state import collect_state, load_weights, restore_optimisers
 from megalabel.training._sum_gradients import sum_gradients
@@ -24,7 +25,6 @@ from megalabel.training.loop import Loop
 from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
 from megalabel.training.optim import clip_gradients
-from megalabel.training.ranks import ALONE
 from megalabel.training.run import Texts
 from megalabel.training.search_labels import LabelSearch
 
@@ -46,7 +46,7 @@ def gathers(ranks, folder):
         (found * weight).sum().backward()
         assert torch.allclose(part.grad, (ranks.world if summed else 1) * weight[own.start : own.stop])
     value = torch.tensor(2.0, requires_grad=True)
-    (3 * ranks.once(value)).backward()
+    (3 * ranks.grad_on_rank0(value)).backward()
     assert ranks.sum(value.grad) == 3
 
 
@@ -131,7 +131,7 @@ def checkpoints(ranks, folder):
     assert torch.equal(found.part("table", None), whole)
     assert torch.equal(found.part("table", range(2, 9)), whole[2:9])
     assert found.names() == {"w", "table"}
-    ranks.by_first(lambda: save_checkpoint(folder / "one", 3, {}, {}, rows={"table": whole}))
+    ranks.on_rank0(lambda: save_checkpoint(folder / "one", 3, {}, {}, rows={"table": whole}))
     assert torch.equal(load_checkpoint(folder / "one", ranks=ranks).part("table", own), rows["table"])
     with pytest.raises(DataError, match="no checkpoint"):
         load_checkpoint(folder / "none", ranks=ranks)
@@ -192,7 +192,7 @@ def states(ranks, folder):
             for name, value in expected.items():
                 torch.testing.assert_close(found[name], value, rtol=0, atol=1e-10, msg=f"{kind} {name}")
             saved(again, ALONE, folder / f"{kind} alone")
-        ranks.told(lambda: None)
+        ranks.broadcast(lambda: None)
         again = back(ranks, folder / f"{kind} alone")
         both = (collect_state(each.network, each.optimisers)[:2] for each in (again, loop))
         for left, right in zip(*both, strict=True):
@@ -211,15 +211,15 @@ class _NoRoom:
 
 def words(ranks, folder):
     """What the first rank makes is told to all, its mistakes too; who differs is found."""
-    assert ranks.told(lambda: [1, "two"]) == [1, "two"]
-    assert ranks.by_first(lambda: 5) == (5 if ranks.first else None)
-    assert ranks.in_turn(lambda: 6) == 6
+    assert ranks.broadcast(lambda: [1, "two"]) == [1, "two"]
+    assert ranks.on_rank0(lambda: 5) == (5 if ranks.first else None)
+    assert ranks.rank0_first(lambda: 6) == 6
     with pytest.raises(DataError, match="not so"):
-        ranks.told(lambda: _wrong())
+        ranks.broadcast(lambda: _wrong())
     ranks.same("seed", b"1")
     with pytest.raises(DataError, match="rank 2 of 3 does not have the same seed"):
         ranks.same("seed", b"1" if ranks.rank < 2 else b"2")
-    assert ranks.largest(ranks.rank, ranks.rank == 1, -5) == [2, 1, -5]
+    assert ranks.max_int(ranks.rank, ranks.rank == 1, -5) == [2, 1, -5]
 
 
 def _wrong():
@@ -238,7 +238,7 @@ def test_alone():
     assert ALONE.sizes(7) == [7]
     part = torch.ones(2)
     assert ALONE.gather(part, [2]) is part
-    assert ALONE.told(lambda: "x") == ALONE.by_first(lambda: "x") == ALONE.in_turn(lambda: "x") == "x"
+    assert ALONE.broadcast(lambda: "x") == ALONE.on_rank0(lambda: "x") == ALONE.rank0_first(lambda: "x") == "x"
     assert ALONE.device("cuda:7") == "cuda:7"
     assert ALONE.command == ["megalabel"]
 

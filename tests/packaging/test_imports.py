@@ -15,7 +15,7 @@ SOURCE = Path(megalabel.__file__).parent
 
 # A module imports only from modules to its left, or from its own package.
 ORDER = [
-    "_version", "errors", "settings", "compiled", "split_mix", "progress", "types", "files", "data", "metrics", "graphs", "augment",
+    "_version", "errors", "settings", "compiled", "split_mix", "progress", "types", "files", "ranks", "data", "metrics", "graphs", "augment",
     "index", "losses", "encoders", "heads", "fusion", "batching", "recipes", "training", "model", "trainer", "report",
     "serve", "plan", "integrations", "cli", "__main__",
 ]  # fmt: skip

@@ -68,7 +68,7 @@ def predict(
     with join() as ranks:
         if not given and source is None:
             raise SettingError("there is nothing to predict", remedy="give --text or --input")
-        kind = None if out is None else ranks.told(lambda: _target(out, out_format, source, overwrite))
+        kind = None if out is None else ranks.broadcast(lambda: _target(out, out_format, source, overwrite))
         if source is not None:
             format_of(source, input_format)
         model = Model.load(run, tail=tail, device=ranks.device(device))

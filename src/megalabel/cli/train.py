@@ -54,7 +54,9 @@ def train(
     with join(timeout=timeout) as ranks:
         wanted = load_recipe(recipe, [*(changes or []), *own])
         place = find_device(ranks.device(wanted.training.device))
-        dataset = ranks.in_turn(lambda: load(data, format=data_format, say=say if ranks.first else lambda line: None))
+        dataset = ranks.rank0_first(
+            lambda: load(data, format=data_format, say=say if ranks.first else lambda line: None)
+        )
         if not force:
             check_memory(wanted, dataset, str(place))
         try:

@@ -17,7 +17,7 @@ from megalabel.model.write_found import Found
 
 if TYPE_CHECKING:
     from megalabel.model.model import Model
-    from megalabel.training.ranks import Ranks
+    from megalabel.ranks import Ranks
 
 __all__ = ["predict_ranks"]
 

@@ -15,7 +15,7 @@ from megalabel.training._checkpoint_files import FileRecord, flush_folder, write
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from megalabel.training.ranks import Ranks
+    from megalabel.ranks import Ranks
 
 __all__ = ["is_rows", "write_rows"]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from megalabel.errors import SettingError
+from megalabel.ranks import ALONE, Ranks
 from megalabel.training._distinct_rows import distinct_rows
-from megalabel.training.ranks import ALONE, Ranks
 
 __all__ = ["clip_gradients"]
 

@@ -13,7 +13,7 @@ from megalabel.training._distinct_rows import distinct_rows
 if TYPE_CHECKING:
     from torch.nn import Parameter
 
-    from megalabel.training.ranks import Ranks
+    from megalabel.ranks import Ranks
 
 __all__ = ["sum_gradients"]
 
@@ -32,7 +32,7 @@ def sum_gradients(parameters: Iterable[Parameter], ranks: Ranks) -> None:
     if ranks.alone:
         return
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
-    kinds = ranks.largest(*(_kind(parameter.grad) for parameter in parameters))
+    kinds = ranks.max_int(*(_kind(parameter.grad) for parameter in parameters))
     dense = [parameter for parameter, kind in zip(parameters, kinds, strict=True) if kind == _DENSE]
     for bucket in _buckets(dense):
         flat = torch.cat([_gradient(parameter).reshape(-1) for parameter in bucket])

@@ -11,7 +11,7 @@ from megalabel.errors import DataError, SettingError
 from megalabel.files import writing
 
 if TYPE_CHECKING:
-    from megalabel.training.ranks import Ranks
+    from megalabel.ranks import Ranks
 
 __all__ = ["check_ranks"]
 
@@ -33,13 +33,13 @@ def check_ranks(ranks: Ranks, identity: Mapping[str, str], labels: int, folder: 
         ranks.same(what, value.encode())
     if ranks.world > labels:
         raise SettingError(f"{ranks.world:,} ranks for {labels:,} labels", remedy=f"start at most {labels:,} ranks")
-    word = ranks.told(lambda: _leave(folder / _MARK))
+    word = ranks.broadcast(lambda: _leave(folder / _MARK))
     try:
         blind = (folder / _MARK).read_text() != word
     except OSError:
         blind = True
-    seen = not any(ranks.largest(blind))
-    ranks.by_first((folder / _MARK).unlink)
+    seen = not any(ranks.max_int(blind))
+    ranks.on_rank0((folder / _MARK).unlink)
     if not seen:
         what = "not all ranks see this folder"
         raise DataError(what, path=folder, remedy="put the run on a disk that all machines share")

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from megalabel.errors import DataError, WriteError
+from megalabel.ranks import ALONE, Ranks
 from megalabel.training._checkpoint_files import flush_folder, hash_file, load_tensors, write_bytes, write_tensors
 from megalabel.training._checkpoint_rows import is_rows, write_rows
 from megalabel.training._randomness import capture_randomness, restore_randomness
-from megalabel.training.ranks import ALONE, Ranks
 
 __all__ = [
     "Checkpoint",
@@ -112,7 +112,7 @@ def save_checkpoint(
     if ranks.alone:
         tensors, rows = {**tensors, **rows}, {}
     text = json.dumps(dict(state)).encode()
-    name = ranks.told(lambda: _begin(folder, step))
+    name = ranks.broadcast(lambda: _begin(folder, step))
     temporary = folder / f".{name}.part"
 
     def finish() -> None:
@@ -133,7 +133,7 @@ def save_checkpoint(
 
     try:
         written = {} if ranks.alone else write_rows(temporary, rows, ranks)
-        ranks.told(finish)
+        ranks.broadcast(finish)
     finally:
         if ranks.first:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -165,7 +165,7 @@ def load_checkpoint(folder: str | PathLike[str], *, tag: str | None = None, rank
     Every file is checked against the manifest; with several ranks by the first, for all. A damaged
     checkpoint is passed over, with a line in ``notes``; when none is left that is a DataError.
     """
-    name, notes = ranks.told(lambda: _find(Path(folder), tag))
+    name, notes = ranks.broadcast(lambda: _find(Path(folder), tag))
     return _open(Path(folder) / name, notes)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from megalabel.index import ExactIndex
 from megalabel.metrics.measure import measure
-from megalabel.training.ranks import ALONE, Ranks
+from megalabel.ranks import ALONE, Ranks
 from megalabel.training.search_labels import LabelSearch
 from megalabel.training.vectors import LabelSide, fold_labels, fold_queries
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from megalabel.training.ranks import Ranks
+    from megalabel.ranks import Ranks
 
 __all__ = ["cluster_queries"]
 

@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from megalabel.errors import MegalabelError, SettingError
-from megalabel.training.ranks import ALONE, Ranks
+from megalabel.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

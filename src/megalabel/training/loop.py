@@ -168,7 +168,7 @@ class Loop:
             return
         parts = [batch.queries, *(part for part in (batch.pool, batch.candidates) if part is not None)]
         number = crc32(b"".join(part.numpy().tobytes() for part in parts))
-        most, least = ranks.largest(number, -number)
+        most, least = ranks.max_int(number, -number)
         if most != -least:
             raise DataError(
                 f"the ranks do not agree on the texts and labels of step {self.step + 1}",
@@ -178,7 +178,7 @@ class Loop:
     def check_weights(self) -> None:
         """Raise a DataError if a step has left NaN or infinity in a weight, so that no checkpoint gets it."""
         names, values = zip(*self.network.named_parameters(), strict=True)
-        for name, bad in zip(names, self.network.ranks.largest(*map(_not_finite, values)), strict=True):
+        for name, bad in zip(names, self.network.ranks.max_int(*map(_not_finite, values)), strict=True):
             if bad:
                 raise self.diverged(f"{name} holds NaN or infinity", self.step)
 

@@ -11,9 +11,9 @@ from torch.nn.functional import embedding
 
 from megalabel.heads import Head, Temperature
 from megalabel.losses import streamed
+from megalabel.ranks import ALONE, Ranks
 from megalabel.training.build_loss import build_loss
 from megalabel.training.gradcache import GradientCache
-from megalabel.training.ranks import ALONE, Ranks
 from megalabel.training.score_candidates import score_candidates
 from megalabel.training.shard_batch import pool_part, pool_sizes, shard_batch
 
@@ -146,7 +146,7 @@ class Network(nn.Module):
                 ranks.gather_with_gradient(head.query(encoded), sizes),
                 vectors,
                 part.targets,
-                temperature=ranks.once(head.temperature()),
+                temperature=ranks.grad_on_rank0(head.temperature()),
                 bias=bias,
                 mask=part.mask,
                 log_q=log_q,

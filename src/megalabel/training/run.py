@@ -15,13 +15,13 @@ import torch
 
 from megalabel.data.tokens import store_tokens
 from megalabel.errors import DataError, SettingError, nearest
+from megalabel.ranks import ALONE, Ranks
 from megalabel.training._run_state import collect_state, load_weights, restore_optimisers
 from megalabel.training._show import resident_bytes
 from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
 from megalabel.training.choose_weights import choose_weights, rank
 from megalabel.training.loop import Loop
 from megalabel.training.network import Network
-from megalabel.training.ranks import ALONE, Ranks
 from megalabel.training.refresh import Refreshed
 from megalabel.training.start_tables import start_tables
 from megalabel.training.vectors import all_queries, label_side
@@ -103,7 +103,7 @@ class Phase:
         best: dict[str, Any] = {"epoch": -1, "value": None, "metrics": {}, "since": 0}
         self._clock = Clock()
         ranks = self.network.ranks
-        if resume and ranks.told(lambda: bool(list_checkpoints(self.folder))):
+        if resume and ranks.broadcast(lambda: bool(list_checkpoints(self.folder))):
             best = self._restore(loop, load_checkpoint(self.folder, ranks=ranks))
             self.show.resumed(loop.step)
         else:
@@ -119,18 +119,18 @@ class Phase:
                         result.step, epoch=result.epoch, loss=result.loss, parts=result.parts, texts=result.queries,
                         **result.statistics,
                     )  # fmt: skip
-                    if any(ranks.largest(stopping(), time.monotonic() - saved > CHECKPOINT_SECONDS)):
+                    if any(ranks.max_int(stopping(), time.monotonic() - saved > CHECKPOINT_SECONDS)):
                         loop.check_weights()
                         self._save(loop, best)
                         saved = time.monotonic()
-                        if any(ranks.largest(stopping())):
+                        if any(ranks.max_int(stopping())):
                             raise Stopped
                 loop.check_weights()
                 better = self.select and self._evaluate(loop, best)
                 ended = loop.epoch == self.epochs or self._out_of_patience(best)
                 self._save(loop, best, tags=["best"] * better + ["done"] * ended)
                 saved = time.monotonic()
-                if any(ranks.largest(stopping())):
+                if any(ranks.max_int(stopping())):
                     raise Stopped
         if self.select and best["epoch"] >= 0:
             load_weights(self.network, self._selected(best, ranks))
@@ -146,7 +146,7 @@ class Phase:
             queries, labels = self._sides(rows)
             for name in queries:
                 sides = (queries[name], labels[name].vectors)
-                if any(self.network.ranks.largest(*(not torch.isfinite(side.sum(dim=1)).all() for side in sides))):
+                if any(self.network.ranks.max_int(*(not torch.isfinite(side.sum(dim=1)).all() for side in sides))):
                     raise loop.diverged(f"a vector of the head {name!r} holds NaN or infinity", loop.step)
             watched = self.data.replace(val=self.data.split("val").rows(rows))
             equal = dict.fromkeys(queries, 1.0)

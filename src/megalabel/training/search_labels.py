@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from torch import Tensor
 
-    from megalabel.training.ranks import Ranks
+    from megalabel.ranks import Ranks
     from megalabel.types import Index
 
 __all__ = ["LabelSearch"]

@@ -123,11 +123,11 @@ class Ranks:
         found: Tensor = _Gathered.apply(part, self, list(sizes), summed)  # type: ignore[no-untyped-call]
         return found
 
-    def once(self, value: Tensor) -> Tensor:
+    def grad_on_rank0(self, value: Tensor) -> Tensor:
         """Return the value; of its gradient, which every rank finds whole, only the first rank's counts."""
         if self.alone or not value.requires_grad:
             return value
-        found: Tensor = _Once.apply(value, self)  # type: ignore[no-untyped-call]
+        found: Tensor = _GradOnRank0.apply(value, self)  # type: ignore[no-untyped-call]
         return found
 
     def sum(self, value: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class Ranks:
         dist.all_reduce(value, group=self.group)
         return value
 
-    def largest(self, *numbers: int) -> list[int]:
+    def max_int(self, *numbers: int) -> list[int]:
         """Return each whole number, or truth, as the rank has it where it is largest."""
         if self.alone:
             return [int(number) for number in numbers]
@@ -159,14 +159,14 @@ class Ranks:
                 remedy="start every rank with the same command, on the same files, with the same release",
             )
 
-    def told(self, make: Callable[[], Made]) -> Made:
+    def broadcast(self, make: Callable[[], Made]) -> Made:
         """Let the first rank make something while the others wait, however long; all return it.
 
         What is made must be JSON-able. A user's mistake that the first rank meets is raised on all.
         """
         if self.store is None:
             return make()
-        key = f"told-{next(self._numbers)}"
+        key = f"broadcast-{next(self._numbers)}"
         if self.first:
             try:
                 made = make()
@@ -183,15 +183,15 @@ class Ranks:
             raise getattr(errors, found["kind"], MegalabelError)(found["line"])
         return found["made"]  # type: ignore[no-any-return]
 
-    def in_turn(self, do: Callable[[], Made]) -> Made:
+    def rank0_first(self, do: Callable[[], Made]) -> Made:
         """Let the first rank do something, then the others, who find in a cache what it left there."""
-        made = self.by_first(do)
+        made = self.on_rank0(do)
         return do() if made is None else made
 
-    def by_first(self, do: Callable[[], Made]) -> Made | None:
+    def on_rank0(self, do: Callable[[], Made]) -> Made | None:
         """Let the first rank do something while the others wait, however long; they return None."""
         made: list[Made] = []
-        self.told(lambda: made.append(do()) if self.first else None)
+        self.broadcast(lambda: made.append(do()) if self.first else None)
         return made[0] if made else None
 
 
@@ -211,7 +211,7 @@ class _Gathered(Function):
         return gradient[start : start + sizes[ranks.rank]], None, None, None
 
 
-class _Once(Function):
+class _GradOnRank0(Function):
     @staticmethod
     def forward(ctx: Any, value: Tensor, ranks: Ranks) -> Tensor:
         ctx.first = ranks.first
