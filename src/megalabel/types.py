@@ -138,6 +138,11 @@ class Tokens:
         places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Tokens(np.asarray(self.ids)[places], offsets)
 
+    def cut(self, start: int, stop: int) -> Tokens:
+        """Return texts ``start`` to ``stop``; ids are not copied."""
+        first, last = self.offsets[start], self.offsets[stop]
+        return Tokens(self.ids[first:last], self.offsets[start : stop + 1] - first)
+
     def unique(self) -> tuple[Tokens, NDArray[np.int64]]:
         """Return each different text once, in order of first appearance, and ``inverse`` [n].
 

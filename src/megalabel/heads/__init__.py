@@ -1,21 +1,31 @@
-"""Heads: how encoder vectors become the two sides of a score, and heads that remember."""
+"""Heads: how texts become scores of labels. One file is one kind; :mod:`megalabel.heads.head` has the life cycle."""
 
-from megalabel.heads.hard_negatives import hard_negatives
-from megalabel.heads.head import Head
-from megalabel.heads.linear import Linear
+from megalabel.heads.dense import DenseHead, DenseSettings, Temperature
+from megalabel.heads.free import FreeHead, FreeSettings
+from megalabel.heads.head import HEADS, FittedHead, FittedSettings, HeadSettings, register
+from megalabel.heads.linear import Linear, hard_negatives
 from megalabel.heads.memory import Memory
 from megalabel.heads.overlap import Overlap
-from megalabel.heads.temperature import Temperature
-from megalabel.heads.towers import FreeTower, TextFreeTower, TextTower
+from megalabel.heads.text import TextHead, TextSettings
+from megalabel.heads.text_free import TextFreeHead, TextFreeSettings
 
 __all__ = [
-    "FreeTower",
-    "Head",
+    "HEADS",
+    "DenseHead",
+    "DenseSettings",
+    "FittedHead",
+    "FittedSettings",
+    "FreeHead",
+    "FreeSettings",
+    "HeadSettings",
     "Linear",
     "Memory",
     "Overlap",
     "Temperature",
-    "TextFreeTower",
-    "TextTower",
+    "TextFreeHead",
+    "TextFreeSettings",
+    "TextHead",
+    "TextSettings",
     "hard_negatives",
+    "register",
 ]

@@ -33,15 +33,15 @@ class Inverted:
         rows: [M, F] csr, columns sorted.
         base: [M] what the sum of each row starts from; None for 0.
         floor: a sum must be above it to be found.
-        common: features of more than this share of the rows propose nothing: the best 4 k rows
+        max_df: features of more than this share of the rows propose nothing: the best 4 k rows
             by the other features are summed up in full, and the best k of these are found.
     """
 
     def __init__(
-        self, rows: sparse.csr_matrix, base: NDArray[np.float32] | None, floor: float, common: float = 1.0
+        self, rows: sparse.csr_matrix, base: NDArray[np.float32] | None, floor: float, max_df: float = 1.0
     ) -> None:
-        self.whole = None if common >= 1 else rows
-        columns = (rows if common >= 1 else _without_common(rows, common)).tocsc()
+        self.whole = None if max_df >= 1 else rows
+        columns = (rows if max_df >= 1 else _without_common(rows, max_df)).tocsc()
         self.shape = rows.shape
         self.indptr, self.rows, self.values = columns.indptr.astype(np.int64), columns.indices, columns.data
         self.base = np.zeros(rows.shape[0], dtype=np.float32) if base is None else base
@@ -104,9 +104,9 @@ class Inverted:
         return TopK(ids, scores)
 
 
-def _without_common(rows: sparse.csr_matrix, common: float) -> sparse.csr_matrix:
+def _without_common(rows: sparse.csr_matrix, max_df: float) -> sparse.csr_matrix:
     """Return the rows without the features that more than this share of them have."""
-    rare = np.bincount(rows.indices, minlength=rows.shape[1]) <= common * rows.shape[0]
+    rare = np.bincount(rows.indices, minlength=rows.shape[1]) <= max_df * rows.shape[0]
     keep = rare[rows.indices]
     indptr = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
     return sparse.csr_matrix((rows.data[keep], rows.indices[keep], indptr), shape=rows.shape)

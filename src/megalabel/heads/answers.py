@@ -12,15 +12,11 @@ from scipy import sparse
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from megalabel.heads.linear import Linear
-    from megalabel.heads.overlap import Overlap
     from megalabel.index import ExactIndex, HnswIndex, IvfIndex
 
-__all__ = ["Answers", "DenseAnswers", "LinearAnswers", "OverlapAnswers", "StoredAnswers"]
+__all__ = ["Answers", "DenseAnswers", "StoredAnswers"]
 
 _GATHER = 1 << 24  # vector components or scores held at a time
 _DEAR = 128  # a label picked out costs about as much as so many in one product
@@ -58,8 +54,8 @@ class DenseAnswers:
             (queries @ labels.T).gather(1, some) if few else torch.bmm(labels[some], queries.unsqueeze(2)).squeeze(2)
             for some, queries in zip(torch.split(ids, rows), torch.split(self.queries, rows), strict=True)
         ]
-        found: NDArray[np.float32] = torch.cat(parts).cpu().numpy() if parts else np.empty(candidates.shape, np.float32)
-        return found
+        scores: NDArray[np.float32] = torch.cat(parts).cpu().numpy() if parts else np.empty(candidates.shape, np.float32)
+        return scores
 
 
 @dataclass(frozen=True)
@@ -99,35 +95,3 @@ class StoredAnswers:
         if len(keys) == 0:
             return np.zeros(candidates.shape, dtype=np.float32)
         return np.where(keys[place] == wanted, self.scores.data[place], np.float32(0))
-
-
-@dataclass(frozen=True)
-class LinearAnswers:
-    """Scores of sparse classifiers for sparse queries [Q, F]."""
-
-    linear: Linear
-    queries: sparse.csr_matrix
-
-    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
-        """Search all labels."""
-        return self.linear.search(self.queries, k, exclude=exclude)
-
-    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Score the candidates alone."""
-        return self.linear.scores(self.queries, candidates)
-
-
-@dataclass(frozen=True)
-class OverlapAnswers:
-    """Words that labels share with the texts of queries [Q]."""
-
-    overlap: Overlap
-    texts: Sequence[str]
-
-    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
-        """Search the labels that share a word."""
-        return self.overlap.search(self.texts, k, exclude=exclude)
-
-    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Score the candidates alone."""
-        return self.overlap.scores(self.texts, candidates)

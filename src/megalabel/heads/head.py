@@ -1,146 +1,204 @@
-"""A head: projection, tower, bias, normalisation and temperature of one kind of score."""
+"""The life cycle every kind of head goes through, and the registry of kinds.
+
+One file of this package is one kind: a :class:`HeadSettings` subclass with a literal ``kind`` (what a recipe may say
+of it) and a class with its weights and rules. :func:`register` makes a kind known; nothing else has to be touched.
+
+There are two families. *Dense* heads are trained by steps: :class:`megalabel.heads.dense.DenseHead` gives the two
+sides of a score and takes part in the network's loss. *Fitted* heads train no encoder: they are fitted once the
+network stands (:class:`FittedHead`). Both answer queries, take new labels, save, load, and say what they cost.
+"""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import normalize, relu
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
-from megalabel.errors import SettingError, nearest
-from megalabel.heads._unit_rows import unit_rows
-from megalabel.heads.temperature import Temperature
-from megalabel.heads.towers import FreeTower, TextFreeTower, TextTower
+from pydantic import PositiveInt, model_validator
 
-__all__ = ["Head"]
+from megalabel.errors import SettingError
+from megalabel.settings import Settings, one_of
 
-TOWERS = ("text", "free", "text+free")
-PROJECTIONS = ("none", "linear", "tanh", "residual")
-_MANY = 65_536  # rows from which on memory counts more than speed
-_NEAR_ZERO = 0.02  # size of a residual layer at the start
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from os import PathLike
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from scipy import sparse
+    from torch import Tensor
+
+    from megalabel.data.dataset import Dataset, Split
+    from megalabel.heads.answers import Answers
+    from megalabel.heads.dense import DenseHead
+    from megalabel.heads.live import Live, Part
+
+__all__ = [
+    "HEADS",
+    "NGRAMS",
+    "AnyHead",
+    "FitData",
+    "FittedHead",
+    "FittedSettings",
+    "HeadSettings",
+    "InitData",
+    "NewTexts",
+    "Queries",
+    "register",
+]
+
+NGRAMS = "ngrams"  # the features of a head that reads sparse n-grams of the texts
+
+HEADS: dict[str, type[HeadSettings]] = {}
+Kind = TypeVar("Kind", bound="type[HeadSettings]")
 
 
-class Head(nn.Module):
-    """Score queries and labels from encoder vectors: <query(h), label_l> / temperature + bias_l.
+class HeadSettings(Settings):
+    """What a recipe may say of a head; each kind has a subclass."""
 
-    Args:
-        labels: number of labels.
-        encoder_dim: size of encoder vectors.
-        tower: ``"text"``, ``"free"`` or ``"text+free"``: where label vectors come from.
-        dim: size of the head's vectors; None keeps the encoder's.
-        projection: ``"none"``, ``"linear"`` (Linear, Dropout) or ``"tanh"`` (Linear, Tanh,
-            Dropout): g2 and g1 of UniDEC (Kharbanda et al. 2024); ``"residual"``, h + Dropout(relu(W h))
-            with W near zero at the start, for features that are good already: the fine stage of
-            DeepXML (Dahiya et al., WSDM 2021). Texts of labels take the same way as queries.
-        dropout: of the projection.
-        row_dropout: of the free vectors.
-        query_matrix: a matrix on the query side alone, started at identity: "related to"
-            need not be "says the same as", which a tied encoder alone would have it.
-        normalise: scores are cosines while training.
-        search_normalise: the same for search; None follows ``normalise``. UniDEC trains its
-            classifier unnormalised and searches it normalised.
-        bias: a learnt number per label.
-        own: the labels whose free vectors and biases this process holds; None is all of them. A pool is
-            then numbered from the first of them.
-        temperature: divides the scores while training; may be shared between heads.
+    kind: str
+    trained: ClassVar[bool]  # by steps and a loss; False: fitted once the network stands
+    reads_text: ClassVar[bool] = False  # the texts of labels are encoded to score them
+    has_table: ClassVar[bool] = False  # holds a free vector per label
 
-    >>> head = Head(labels=5, encoder_dim=8, tower="free", dim=4, projection="linear")
-    >>> vectors, bias = head.labels(torch.tensor([1, 3]), None)
-    >>> head.query(torch.randn(2, 8)).shape, vectors.shape, bias
-    (torch.Size([2, 4]), torch.Size([2, 4]), None)
+
+def register(settings: Kind) -> Kind:
+    """Make a kind of head known to recipes; for use as a class decorator.
+
+    >>> "text" in HEADS and HEADS["text"].trained
+    True
     """
+    kind = settings.model_fields["kind"].default
+    if not isinstance(kind, str):
+        raise SettingError(f"{settings.__name__}.kind needs a literal default", remedy='kind: Literal["x"] = "x"')
+    HEADS[kind] = settings
+    return settings
 
-    def __init__(
-        self,
-        *,
-        labels: int,
-        encoder_dim: int,
-        tower: str = "text",
-        dim: int | None = None,
-        projection: str = "none",
-        dropout: float = 0.0,
-        row_dropout: float = 0.0,
-        query_matrix: bool = False,
-        normalise: bool = True,
-        search_normalise: bool | None = None,
-        bias: bool = False,
-        own: range | None = None,
-        temperature: Temperature | None = None,
-    ) -> None:
-        super().__init__()
-        for name, value, valid in (("tower", tower, TOWERS), ("projection", projection, PROJECTIONS)):
-            if value not in valid:
-                raise SettingError(f"{name} is {value!r}", remedy=nearest(value, valid))
-        self.dim = encoder_dim if dim is None else dim
-        if projection in ("none", "residual") and self.dim != encoder_dim:
-            raise SettingError(
-                f"a head of dim {self.dim} on an encoder of dim {encoder_dim} needs a projection",
-                remedy="set projection to linear or tanh, or drop dim",
-            )
-        self.normalise = normalise
-        self.search_normalise = normalise if search_normalise is None else search_normalise
-        self.projection = _projection(projection, encoder_dim, self.dim, dropout)
-        self.query_matrix = nn.Parameter(torch.eye(self.dim)) if query_matrix else None
-        self.tower: TextTower | FreeTower | TextFreeTower
-        if tower == "text":
-            self.tower = TextTower()
-        else:
-            kind = FreeTower if tower == "free" else TextFreeTower
-            self.tower = kind(labels, self.dim, dropout=row_dropout, own=own)
-        self.bias = nn.Parameter(torch.zeros(labels if own is None else len(own))) if bias else None
-        self.temperature = Temperature(1.0) if temperature is None else temperature
+
+AnyHead = one_of(lambda: HEADS)
+
+
+class FittedSettings(HeadSettings):
+    """A head that is fitted once the network stands."""
+
+    trained: ClassVar[bool] = False
 
     @property
-    def needs_text(self) -> bool:
-        """Whether label texts must be encoded to score labels."""
-        return self.tower.needs_text
+    def reads_ngrams(self) -> bool:
+        """Whether the head reads n-grams of texts."""
+        return False
 
-    @property
-    def table(self) -> nn.Parameter | None:
-        """The free vectors [L, d], or None for a text tower."""
-        if isinstance(self.tower, TextTower):
-            return None
-        return self.tower.table if isinstance(self.tower, FreeTower) else self.tower.free.table
+    def fit(self, data: FitData) -> FittedHead:
+        """Return the head, fitted on the train rows."""
+        raise NotImplementedError
 
-    def query(self, encoded: Tensor, *, search: bool = False) -> Tensor:
-        """Return the query side [B, d] of encoder vectors [B, encoder_dim]."""
-        projected: Tensor = self.projection(encoded)
-        return self._scaled(projected if self.query_matrix is None else projected @ self.query_matrix, search)
-
-    def labels(
-        self, pool: Tensor | None, encoded: Tensor | None, *, search: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return label vectors [P, d] and bias [P] or None; ``pool`` None is every label."""
-        projected = self.projection(encoded) if self.needs_text and encoded is not None else None
-        vectors = self._scaled(self.tower(pool, projected), search)
-        if self.bias is None:
-            return vectors, None
-        return vectors, self.bias if pool is None else self.bias.index_select(0, pool)
-
-    def _scaled(self, vectors: Tensor, search: bool) -> Tensor:
-        wanted = self.search_normalise if search else self.normalise
-        if not wanted:
-            return vectors
-        return normalize(vectors, dim=1) if len(vectors) <= _MANY else unit_rows(vectors)
+    def load(self, folder: str | PathLike[str]) -> FittedHead:
+        """Return the head that its ``save`` wrote."""
+        raise NotImplementedError
 
 
-def _projection(kind: str, encoder_dim: int, dim: int, dropout: float) -> nn.Module:
-    if kind == "none":
-        return nn.Identity()
-    if kind == "residual":
-        return _Residual(dim, dropout)
-    tanh = [nn.Tanh()] if kind == "tanh" else []
-    return nn.Sequential(nn.Linear(encoder_dim, dim), *tanh, nn.Dropout(dropout))
+class RowSettings(FittedSettings):
+    """A fitted head that learns from train rows as sparse features."""
+
+    labels: Literal["none", "self", "gandalf"] = "none"  # label texts as rows: none, each for itself, or Gandalf's
+    max_targets: PositiveInt | None = None  # targets of a label text, for gandalf
+    renamed: ClassVar[dict[str, str]] = {"most": "max_targets", "common": "max_df", "of": "features"}
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        self.require(self.labels == "gandalf", "max_targets", "labels is not gandalf")
+        return self
 
 
-class _Residual(nn.Module):
-    """h + dropout(relu(W h)), near h at the start."""
+class FittedHead(ABC):
+    """A head without an encoder of its own, after ``fit``."""
 
-    def __init__(self, dim: int, dropout: float) -> None:
-        super().__init__()
-        self.layer = nn.Linear(dim, dim, bias=False)
-        nn.init.normal_(self.layer.weight, std=_NEAR_ZERO * dim**-0.5)
-        self.drop = nn.Dropout(dropout)
+    kind: ClassVar[str]
 
-    def forward(self, encoded: Tensor) -> Tensor:
-        found: Tensor = encoded + self.drop(relu(self.layer(encoded)))
-        return found
+    @abstractmethod
+    def answers(self, queries: Queries, live: Live) -> Answers:
+        """Return what the head says of the queries, over the labels as they are now."""
+
+    @abstractmethod
+    def new_rows(self, new: NewTexts) -> dict[str, Part]:
+        """Return what the head keeps of labels that were added or renamed, each part with one row per label."""
+
+    @abstractmethod
+    def grown(self, live: Live) -> FittedHead:
+        """Return a head over all ``live.total`` labels, with the changed ones among the others."""
+
+    @abstractmethod
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write a folder for ``load``, in place of an older one, or nothing."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: str | PathLike[str]) -> Self:
+        """Return what ``save`` wrote."""
+
+
+# ------------------------------------------------------------------ what the network offers to heads
+
+
+class InitData(Protocol):
+    """What a dense head may look at to set its weights before the first step."""
+
+    targets: sparse.csr_matrix  # [N, size] relevance of the train rows in the head's label space
+    own: range  # the labels whose rows this process holds
+
+    def points(self) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        """Yield rows and their query vectors by this head, as searched, block by block."""
+        ...
+
+    def texts(self, start: int, stop: int) -> Tensor:
+        """Return the label texts ``start`` to ``stop`` as queries of this head, as searched."""
+        ...
+
+    def label_vectors(self) -> Tensor:
+        """Return the head's label vectors of ``own``, as searched."""
+        ...
+
+
+class FitData(Protocol):
+    """What a fitted head may look at."""
+
+    data: Dataset
+    seed: int
+
+    def rows(self, settings: RowSettings) -> Split:
+        """Return the train rows, with label texts as further rows where the settings say so."""
+        ...
+
+    def features(self, name: str, split: Split) -> sparse.csr_matrix | NDArray[np.float32]:
+        """Return the features of a split's texts: n-grams, or the query vectors of the dense head ``name``."""
+        ...
+
+
+class Queries(Protocol):
+    """Texts that are asked about; what heads read of them is computed once."""
+
+    texts: Sequence[str]
+
+    def features(self, name: str) -> Any:
+        """Return the n-grams of the texts (csr), or their query vectors by the dense head ``name`` (an array)."""
+        ...
+
+
+class NewTexts(Protocol):
+    """Labels that were added after training, or renamed, and what can be made of their texts."""
+
+    ids: NDArray[np.int64]  # [n]
+    texts: Sequence[str]
+    added: bool  # False: labels of the training with a new text
+    rare: NDArray[np.int64]  # ids of the labels of the training with the fewest points
+
+    def encoded(self, head: DenseHead) -> Tensor:
+        """Return the texts as the encoder of a head's label texts gives them [n, d]."""
+        ...
+
+    def features(self, name: str) -> Any:
+        """Return the features of the texts as queries, as in :class:`Queries`."""
+        ...
+
+    def nearest(self) -> tuple[Tensor, Tensor]:
+        """Return the labels of the training nearest by text [n, m] and their weights [n, m], which sum to 1."""
+        ...

@@ -1,17 +1,24 @@
-"""One sparse linear classifier per label, trained on its own rows and its own negatives."""
+"""Head ``linear``: one sparse linear classifier per label, trained on its own rows and its own negatives."""
 
 from __future__ import annotations
 
 import inspect
 from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
+from pydantic import Field, PositiveInt
 from scipy import sparse
 
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError, SettingError
+from megalabel.graphs._top import keep_top
 from megalabel.heads._rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
+from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
+from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
+from megalabel.heads.memory import Memory
+from megalabel.settings import NonNegative, NonNegativeInt, PositiveFloat
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -19,15 +26,51 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from megalabel.heads._inverted import Inverted
+    from megalabel.heads.answers import Answers
+    from megalabel.heads.head import FitData, NewTexts, Queries
+    from megalabel.heads.live import Live, Part
     from megalabel.types import TopK
 
-__all__ = ["Linear"]
+__all__ = ["Linear", "LinearSettings", "hard_negatives"]
 
 _BELOW = np.float32(-2.0)  # bias of a label without positive rows; a negative of the others is at about -1
 _LABELS = 128  # labels handed to a thread at a time
+_CHUNK = 8_192  # rows whose negatives are searched at a time: with many labels a row their scores are large
 
 
-class Linear:
+@register
+class LinearSettings(RowSettings):
+    """Sparse linear classifiers on n-grams."""
+
+    kind: Literal["linear"] = "linear"
+    C: PositiveFloat = 1.0
+    mined: PositiveInt = 100  # wrong labels of each row's nearest other rows: its hard negatives
+    max_df: Annotated[float, Field(gt=0, le=1)] = 0.05  # n-grams of more rows find no such neighbours; 1 is exact
+    uniform: NonNegativeInt = 50  # negatives of each label drawn at random
+    rounds: PositiveInt = 2  # trainings; from the second on, with the best wrong labels of the last
+    prune: NonNegative = 0.1  # smaller weights are dropped
+
+    @property
+    def reads_ngrams(self) -> bool:
+        """Whether the head reads n-grams of texts."""
+        return True
+
+    def load(self, folder: str | PathLike[str]) -> Linear:
+        """Return the head that its ``save`` wrote."""
+        return Linear.load(folder)
+
+    def fit(self, data: FitData) -> Linear:
+        """Mine hard negatives with a memory of the same rows, then train."""
+        train = data.rows(self)
+        rows, targets, exclude = data.features(NGRAMS, train), train.without(train.filter).targets, train.excluded()
+        assert sparse.issparse(rows)
+        memory = Memory(max_df=self.max_df).fit(rows, targets)
+        negatives = hard_negatives(memory, rows, targets, exclude, per_row=self.mined)
+        linear = Linear(C=self.C, prune=self.prune, uniform=self.uniform, rounds=self.rounds, seed=data.seed)
+        return linear.fit(rows, targets, negatives, exclude)
+
+
+class Linear(FittedHead):
     r"""Score labels by sparse weights of their own: s_l(x) = <w_l, x> + b_l.
 
     .. math::
@@ -36,7 +79,7 @@ class Linear:
 
     over the positive rows of label l, y their relevance in (0, 1], so that a soft target is
     the chance of a hard one, and its negatives, y = 0: pairs given to ``fit``, such as
-    :func:`~megalabel.heads.hard_negatives.hard_negatives`, and some rows drawn at random. From
+    :func:`hard_negatives`, and some rows drawn at random. From
     the second round on, the wrong labels each row scores best join the negatives, and all is
     trained again: a row beyond the margin changes nothing, so this closes in on the
     classifier that has seen all N rows.
@@ -48,6 +91,9 @@ class Linear:
 
     A label without positive rows has no weights and a bias of -2, below that of a plain
     negative. The result is the same for any number of threads.
+
+    A new label has its own text as its one positive: its n-grams, scaled to the norm of the weights of rare
+    labels, with their bias. A renamed label keeps its weights.
 
     Args:
         C: weight of the errors against the size of the weights.
@@ -149,9 +195,44 @@ class Linear:
 
     def without(self, labels: NDArray[np.int64]) -> Self:
         """Return a head that finds all labels but these; it shares all else with this one."""
-        found = copy(self)
-        found._index = self._inverted().without(labels)
-        return found
+        linear = copy(self)
+        linear._index = self._inverted().without(labels)
+        return linear
+
+    def answers(self, queries: Queries, live: Live) -> Answers:
+        """Score the n-grams of the queries."""
+        rows = queries.features(NGRAMS)
+        if live.unchanged:
+            return LinearAnswers(self, rows)
+        trained = live.once("trained", lambda: self.without(live.hidden) if len(live.hidden) else self)
+
+        def changed() -> Answers:
+            weights = live.once("weights", lambda: FewRows(live.parts["weights"]))
+            return GivenAnswers(weights.products(rows) + live.parts["bias"])
+
+        return live.merged(LinearAnswers(trained, rows), changed)
+
+    def new_rows(self, new: NewTexts) -> dict[str, Part]:
+        """Make a classifier of each new text; a renamed label keeps its own."""
+        weights = self._ready()
+        if not new.added:
+            return {"weights": sparse.csr_matrix(weights[new.ids]), "bias": self.bias_[new.ids]}
+        norm = float(np.median(np.sqrt(np.asarray(weights[new.rare].power(2).sum(axis=1)))))
+        bias = float(np.median(self.bias_[new.rare]))
+        rows = sparse.csr_matrix(new.features(NGRAMS) * norm)
+        return {"weights": rows, "bias": np.full(len(new.texts), bias, dtype=self.bias_.dtype)}
+
+    def grown(self, live: Live) -> Linear:
+        """Return classifiers of all labels."""
+        if live.total == live.first and not len(live.ids):
+            return self
+        linear = copy(self)
+        linear._index = None
+        linear.weights_ = spread_rows(self._ready(), live.parts.get("weights"), live)
+        linear.bias_ = np.concatenate([self.bias_, np.zeros(live.total - len(self.bias_), dtype=np.float32)])
+        if len(live.ids):
+            linear.bias_[live.ids] = live.parts["bias"]
+        return linear
 
     def config(self) -> dict[str, Any]:
         """Return ``kind`` and the arguments of the constructor, ready for JSON."""
@@ -166,16 +247,16 @@ class Linear:
         """Return what ``save`` wrote."""
         wanted = ["bias", *(f"weights.{part}" for part in PARTS)]
         settings, arrays = read_part(folder, cls.kind, inspect.signature(cls).parameters, wanted)
-        found = cls(**settings)
-        found._check()
-        found.weights_, found.bias_ = unpack("weights", arrays, folder), arrays["bias"]
-        if found.bias_.shape != (found.weights_.shape[0],) or found.bias_.dtype != np.float32:
-            raise DataError(f"bias is {found.bias_.shape}, not [{found.weights_.shape[0]}]", path=folder)
-        return found
+        linear = cls(**settings)
+        linear._check()
+        linear.weights_, linear.bias_ = unpack("weights", arrays, folder), arrays["bias"]
+        if linear.bias_.shape != (linear.weights_.shape[0],) or linear.bias_.dtype != np.float32:
+            raise DataError(f"bias is {linear.bias_.shape}, not [{linear.weights_.shape[0]}]", path=folder)
+        return linear
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={value!r}" for name, value in self.config().items() if name != "kind")
-        return f"Linear({told})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items() if name != "kind")
+        return f"Linear({arguments})"
 
     def _solve(
         self, x: sparse.csr_matrix, y: sparse.csr_matrix, negatives: sparse.csr_matrix, exclude: sparse.csr_matrix
@@ -203,18 +284,18 @@ class Linear:
         sizes, columns, weights, biases = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         biases[np.diff(by_label[0].indptr) == 0] = _BELOW
         indptr = np.concatenate([[0], np.cumsum(sizes)])
-        found = sparse.csr_matrix((weights, column_of[columns], indptr), shape=(y.shape[1], x.shape[1]))
-        found.sort_indices()
-        return found, biases
+        matrix = sparse.csr_matrix((weights, column_of[columns], indptr), shape=(y.shape[1], x.shape[1]))
+        matrix.sort_indices()
+        return matrix, biases
 
     def _mistakes(self, x: sparse.csr_matrix, y: sparse.csr_matrix, exclude: sparse.csr_matrix) -> sparse.csr_matrix:
         """Return the best labels [N, L] of each row that are neither positive nor excluded."""
         ids = self.search(x, self.per_row, sparse.csr_matrix(abs(y) + abs(exclude))).ids
         real = ids >= 0
         indptr = np.concatenate([[0], np.cumsum(real.sum(axis=1))])
-        found = sparse.csr_matrix((np.ones(real.sum(), dtype=np.float32), ids[real], indptr), shape=y.shape)
-        found.sort_indices()
-        return found
+        mistakes = sparse.csr_matrix((np.ones(real.sum(), dtype=np.float32), ids[real], indptr), shape=y.shape)
+        mistakes.sort_indices()
+        return mistakes
 
     def _inverted(self) -> Inverted:
         """Return the weights by feature; made once."""
@@ -238,3 +319,70 @@ class Linear:
         for name, least in (("uniform", 0), ("rounds", 1), ("per_row", 1), ("passes", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise SettingError(f"{name} must be at least {least}, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class LinearAnswers:
+    """Scores of sparse classifiers for sparse queries [Q, F]."""
+
+    linear: Linear
+    queries: sparse.csr_matrix
+
+    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
+        """Search all labels."""
+        return self.linear.search(self.queries, k, exclude=exclude)
+
+    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Score the candidates alone."""
+        return self.linear.scores(self.queries, candidates)
+
+
+def hard_negatives(
+    memory: Memory,
+    vectors: sparse.csr_matrix | NDArray[np.float32],
+    targets: sparse.csr_matrix,
+    exclude: sparse.csr_matrix | None = None,
+    *,
+    per_row: int = 50,
+) -> sparse.csr_matrix:
+    """Return the labels of each training row's nearest other rows that are not its own.
+
+    Scores of the memory without the row itself; positives and the pairs of ``exclude`` are
+    taken out, then the best ``per_row`` of each row stay.
+
+    Args:
+        memory: fitted with the same rows, in the same order.
+        vectors: [N, F] or [N, d] what it was fitted with.
+        targets: [N, L] relevance; what is above zero is no negative.
+        exclude: [N, L] pairs that are neither right nor wrong.
+        per_row: most negatives of a row.
+
+    Returns:
+        [N, L] float32, the memory's score of each pair, columns sorted.
+
+    >>> rows = np.array([[1, 0], [1, 0.1], [0, 1]], dtype=np.float32)
+    >>> targets = sparse.csr_matrix(np.eye(3, dtype=np.float32))
+    >>> hard_negatives(Memory().fit(rows, targets), rows, targets, per_row=1).nonzero()[1].tolist()
+    [1, 0, 1]
+    """
+    if per_row < 1:
+        raise SettingError(f"per_row must be at least 1, not {per_row}")
+    shape = vectors.shape[0], memory.targets_.shape[1]
+    known = as_targets(targets, "targets", shape)
+    if exclude is not None:
+        known = sparse.csr_matrix(abs(known) + abs(as_targets(exclude, "exclude", shape)))
+    parts = []
+    for start in range(0, shape[0], _CHUNK):
+        rows = np.arange(start, min(start + _CHUNK, shape[0]))
+        scores = memory.scores(vectors[start : start + _CHUNK], rows=rows)
+        parts.append(keep_top(_without(scores, known[start : start + _CHUNK]), per_row))
+    return sparse.csr_matrix(sparse.vstack(parts, format="csr"))
+
+
+def _without(scores: sparse.csr_matrix, cells: sparse.csr_matrix) -> sparse.csr_matrix:
+    """Return the scores without the cells that the other matrix holds."""
+    ones = sparse.csr_matrix((np.ones(cells.nnz, dtype=np.float32), cells.indices, cells.indptr), shape=cells.shape)
+    rest = sparse.csr_matrix(scores - scores.multiply(ones))
+    rest.eliminate_zeros()
+    rest.sort_indices()
+    return rest

@@ -1,9 +1,10 @@
-"""How much of a label's text stands in the query, or of the query in the label's text."""
+"""Head ``overlap``: the share of a label's words that the query has, or of the query's words that the label has."""
 
 from __future__ import annotations
 
 import inspect
 from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,6 +15,9 @@ from megalabel.encoders._features import Features
 from megalabel.encoders._token_table import idf
 from megalabel.errors import DataError, SettingError
 from megalabel.heads._rows import PARTS, as_targets, pack, unpack
+from megalabel.heads.head import FittedHead, FittedSettings, register
+from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
+from megalabel.settings import PositiveFloat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +26,33 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from megalabel.heads._inverted import Inverted
+    from megalabel.heads.answers import Answers
+    from megalabel.heads.head import FitData, NewTexts, Queries
+    from megalabel.heads.live import Live, Part
     from megalabel.types import TopK
 
-__all__ = ["Overlap"]
+__all__ = ["Overlap", "OverlapSettings"]
 
 
-class Overlap:
+@register
+class OverlapSettings(FittedSettings):
+    """Words that label and query share."""
+
+    kind: Literal["overlap"] = "overlap"
+    side: Literal["label", "query"] = "label"  # whose words make up the whole
+    half_life: PositiveFloat = 3.0  # words after which a word counts half
+    renamed: ClassVar[dict[str, str]] = {"half": "half_life"}
+
+    def load(self, folder: str | PathLike[str]) -> Overlap:
+        """Return the head that its ``save`` wrote."""
+        return Overlap.load(folder)
+
+    def fit(self, data: FitData) -> Overlap:
+        """Count the words of train and label texts."""
+        return Overlap(side=self.side, half_life=self.half_life).fit(data.data.train.texts, data.data.labels.texts)
+
+
+class Overlap(FittedHead):
     r"""Score a label by the share of words that its text has in common with the query.
 
     .. math::
@@ -37,24 +62,24 @@ class Overlap:
     over the words t of one ``side``: with ``label``, the shares a are those of the label's words,
     p_t the place of the first t in its text, and the score says how much of the label is named in
     the query; with ``query`` it is the other way round. Scores lie in [0, 1]. Words that stand
-    first count most, half as much ``half`` words later: texts tend to begin with a name. Vectors
+    first count most, half as much ``half_life`` words later: texts tend to begin with a name. Vectors
     of a few hundred numbers blur such matches of rare words. Nothing is trained, so a label
     without any training point is scored like all others.
 
     Args:
         side: whose words make up the whole, ``label`` or ``query``.
-        half: h, in words.
+        half_life: h, in words.
         words: columns words are hashed to, a power of two.
 
-    >>> overlap = Overlap(half=2).fit(["a beam of steel"], ["beam: long piece of wood", "steel"])
+    >>> overlap = Overlap(half_life=2).fit(["a beam of steel"], ["beam: long piece of wood", "steel"])
     >>> overlap.search(["girder: a beam of steel"], k=2).ids.tolist()
     [[1, 0]]
     """
 
     kind: ClassVar[str] = "overlap"
 
-    def __init__(self, *, side: Literal["label", "query"] = "label", half: float = 3.0, words: int = 2**18) -> None:
-        self.side, self.half, self.words = side, half, words
+    def __init__(self, *, side: Literal["label", "query"] = "label", half_life: float = 3.0, words: int = 2**18) -> None:
+        self.side, self.half_life, self.words = side, half_life, words
         self.idf_: NDArray[np.float32] | None = None  # [words]
         self.labels_: sparse.csr_matrix | None = None  # [L, words]
         self._index: Inverted | None = None
@@ -98,9 +123,34 @@ class Overlap:
 
     def without(self, labels: NDArray[np.int64]) -> Self:
         """Return a head that finds all labels but these; it shares all else with this one."""
-        found = copy(self)
-        found._index = self._inverted().without(labels)
-        return found
+        overlap = copy(self)
+        overlap._index = self._inverted().without(labels)
+        return overlap
+
+    def answers(self, queries: Queries, live: Live) -> Answers:
+        """Compare the words of the queries."""
+        if live.unchanged:
+            return OverlapAnswers(self, queries.texts)
+        trained = live.once("trained", lambda: self.without(live.hidden) if len(live.hidden) else self)
+
+        def changed() -> Answers:
+            words = live.once("words", lambda: FewRows(live.parts["words"]))
+            return GivenAnswers(words.products(self.query_rows(queries.texts)), 0.0)
+
+        return live.merged(OverlapAnswers(trained, queries.texts), changed)
+
+    def new_rows(self, new: NewTexts) -> dict[str, Part]:
+        """Keep the words of the texts."""
+        return {"words": self.label_rows(new.texts)}
+
+    def grown(self, live: Live) -> Overlap:
+        """Return a head with the words of all labels."""
+        if live.total == live.first and not len(live.ids):
+            return self
+        overlap = copy(self)
+        overlap._index = None
+        overlap.labels_ = spread_rows(self._ready(), live.parts.get("words"), live)
+        return overlap
 
     def config(self) -> dict[str, Any]:
         """Return ``kind`` and the arguments of the constructor, ready for JSON."""
@@ -117,15 +167,15 @@ class Overlap:
         """Return what ``save`` wrote."""
         wanted = ["idf", *(f"labels.{part}" for part in PARTS)]
         settings, arrays = read_part(folder, cls.kind, inspect.signature(cls).parameters, wanted)
-        found = cls(**settings)
-        found._check()
-        found.labels_, found.idf_ = unpack("labels", arrays, folder), arrays["idf"]
-        if found.idf_.shape != (found.words,) or found.labels_.shape[1] != found.words:
-            raise DataError("words and labels do not fit each other", path=folder, remedy="copy the folder again")
-        return found
+        overlap = cls(**settings)
+        overlap._check()
+        overlap.labels_, overlap.idf_ = unpack("labels", arrays, folder), arrays["idf"]
+        if overlap.idf_.shape != (overlap.words,) or overlap.labels_.shape[1] != overlap.words:
+            raise DataError("words and labels do not match", path=folder, remedy="copy the folder again")
+        return overlap
 
     def __repr__(self) -> str:
-        return f"Overlap(side={self.side!r}, half={self.half!r}, words={self.words!r})"
+        return f"Overlap(side={self.side!r}, half_life={self.half_life!r}, words={self.words!r})"
 
     def _rows(self, texts: Sequence[str], *, shares: bool) -> sparse.csr_matrix:
         """Return the words of each text [n, words]: their shares a, or 1 for each."""
@@ -136,7 +186,7 @@ class Overlap:
         columns = tokens.ids.astype(np.int64)
         _, first = np.unique(rows * self.words + columns, return_index=True)  # the first of a word, words in order
         rows, columns, place = rows[first], columns[first], place[first]
-        values = self.idf_[columns] * 2.0 ** (-place / self.half) if shares else np.ones(len(rows))
+        values = self.idf_[columns] * 2.0 ** (-place / self.half_life) if shares else np.ones(len(rows))
         if shares:
             values /= np.bincount(rows, weights=values, minlength=len(texts))[rows]
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(texts)))])
@@ -162,7 +212,23 @@ class Overlap:
     def _check(self) -> None:
         if self.side not in ("label", "query"):
             raise SettingError(f"side is {self.side!r}", remedy="it must be label or query")
-        if not 0 < self.half < np.inf:
-            raise SettingError(f"half must be above 0, not {self.half}")
+        if not 0 < self.half_life < np.inf:
+            raise SettingError(f"half_life must be above 0, not {self.half_life}")
         if self.words < 1 or self.words & (self.words - 1):
             raise SettingError(f"words is {self.words}", remedy=f"give a power of two such as {2**18}")
+
+
+@dataclass(frozen=True)
+class OverlapAnswers:
+    """Words that labels share with the texts of queries [Q]."""
+
+    overlap: Overlap
+    texts: Sequence[str]
+
+    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
+        """Search the labels that share a word."""
+        return self.overlap.search(self.texts, k, exclude=exclude)
+
+    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Score the candidates alone."""
+        return self.overlap.scores(self.texts, candidates)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from megalabel.errors import DataError
-from megalabel.training._random_state import random_state, restore_random_state
+from megalabel.network._random_state import random_state, restore_random_state
 
 __all__ = ["capture_randomness", "restore_randomness"]
 

@@ -21,7 +21,7 @@ from megalabel.batching.pool import PoolBuilder
 from megalabel.batching.positives import All, One, Picker, Some
 from megalabel.errors import DataError, SettingError
 from megalabel.training._give_back import give_back
-from megalabel.training._rows import cut_tokens
+from megalabel.network._inputs import cut_tokens
 from megalabel.training._sum_gradients import sum_gradients
 from megalabel.training.optim import GroupSettings, clip_gradients, make_optimisers
 from megalabel.training.refresh import Refreshed, is_due, refresh

@@ -10,7 +10,7 @@ from torch import Tensor
 from megalabel.errors import DataError
 from megalabel.types import Tokens
 
-__all__ = ["Inputs", "count_rows", "cut", "cut_tokens", "tensors_in"]
+__all__ = ["Inputs", "count_rows", "cut", "tensors_in"]
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments
 
@@ -19,9 +19,9 @@ def count_rows(inputs: Inputs) -> int | None:
     """Return the number of rows, which all row-like inputs share; None when there are none."""
     lengths = {name: len(value) for name, value in _entries(inputs) if _is_rows(value)}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} has {rows}" for name, rows in lengths.items())
+        counts = ", ".join(f"{name} has {rows}" for name, rows in lengths.items())
         raise DataError(
-            f"inputs disagree on the number of rows: {told}",
+            f"inputs disagree on the number of rows: {counts}",
             remedy="bind what does not belong to rows with functools.partial",
         )
     return next(iter(lengths.values()), None)
@@ -41,19 +41,13 @@ def cut(inputs: Inputs, begin: int, end: int) -> Inputs:
         if isinstance(value, Mapping):
             return {key: part(entry) for key, entry in value.items()}
         if isinstance(value, Tokens):
-            return cut_tokens(value, begin, end)
+            return value.cut(begin, end)
         if isinstance(value, list | tuple):
             return type(value)(_copy(entry) for entry in value[begin:end])
         return _copy(value[begin:end]) if _is_rows(value) else value
 
     args, kwargs = inputs
     return tuple(part(value) for value in args), {key: part(value) for key, value in kwargs.items()}
-
-
-def cut_tokens(tokens: Tokens, begin: int, end: int) -> Tokens:
-    """Return texts begin to end; ids are not copied."""
-    first, last = tokens.offsets[begin], tokens.offsets[end]
-    return Tokens(tokens.ids[first:last], tokens.offsets[begin : end + 1] - first)
 
 
 def _copy(value: Any) -> Any:

@@ -1,0 +1,78 @@
+"""Where the weights of dense heads start: each head sets its own, from texts and train points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+
+from megalabel.network.vectors import label_side, query_blocks, query_side
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from scipy.sparse import csr_matrix
+    from torch import Tensor
+
+    from megalabel.network.network import Network
+    from megalabel.network.texts import TextTokens
+
+__all__ = ["init_heads"]
+
+
+@torch.no_grad()
+def init_heads(
+    network: Network, targets: csr_matrix, queries: TextTokens, labels: TextTokens, *, keep: Sequence[str] = ()
+) -> None:
+    """Let every head set its free vectors and biases; see :meth:`megalabel.heads.dense.DenseHead.init`.
+
+    Args:
+        network: the network.
+        targets: [N, L] relevance of the train points.
+        queries: their texts.
+        labels: the texts of the labels.
+        keep: heads that stay as they are, such as those taken over from an earlier stage.
+    """
+    network.eval()
+    for name in network.heads:
+        if name not in keep:
+            network.head(name).init(_InitData(network, name, targets, queries, labels))
+
+
+@dataclass
+class _InitData:
+    """See :class:`megalabel.heads.head.InitData`."""
+
+    network: Network
+    name: str
+    label_targets: csr_matrix
+    queries: TextTokens
+    labels: TextTokens
+
+    @cached_property
+    def targets(self) -> csr_matrix:
+        return self.network.space(self.name).targets(self.label_targets)
+
+    @property
+    def own(self) -> range:
+        return self.network.head(self.name).own
+
+    def points(self) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        for rows, sides in query_blocks(self.network, self.queries):
+            yield rows, sides[self.name]
+
+    def texts(self, start: int, stop: int) -> Tensor:
+        if self.network.space(self.name).members is not None:  # groups have no text
+            head = self.network.head(self.name)
+            return torch.zeros(stop - start, head.dim, device=self.network.device)
+        return query_side(self.network, self.labels.cut(start, stop))[self.name]
+
+    def label_vectors(self) -> Tensor:
+        if self.network.space(self.name).members is not None:
+            return self.network.head(self.name).labels(None, None, search=True)[0]
+        return label_side(self.network, self.labels)[self.name].vectors

@@ -1,0 +1,264 @@
+"""The network a recipe describes: named encoders, the heads on them, and the label spaces they score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch import Tensor, nn
+
+from megalabel.errors import SettingError, nearest
+from megalabel.heads.dense import LABELS, DenseHead, DenseSettings, Temperature
+from megalabel.network.gradcache import GradientCache
+from megalabel.network.spaces import LabelSpace
+from megalabel.network.texts import TextTokens
+from megalabel.ranks import ALONE, Ranks
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from megalabel.heads.head import HeadSettings
+    from megalabel.types import Tokens
+
+__all__ = ["ENCODER", "Network"]
+
+ENCODER = "encoder"  # the name of the only encoder of a recipe
+_BFLOAT16_CAPABILITY = (8, 0)  # compute capability; older devices emulate bfloat16 slowly
+
+
+class Network(nn.Module):
+    """Encoders and dense heads, over label spaces.
+
+    ``to(device)`` moves it as any module; texts come as token ids and go to where the weights are. Encoders compute
+    in ``precision``, heads and losses in float32. With several ranks, each holds the free vectors and biases of its
+    own share of every space, and everything else.
+
+    Args:
+        heads: settings by name; fitted heads are passed over, they live beside the network.
+        encoders: encoders as in :class:`megalabel.types.Encoder`, by name; the first is the default.
+        spaces: label spaces by name; ``labels`` is one of them. A number stands for that many labels.
+        lengths: (query_length, label_length) by encoder: tokens kept of each text; None keeps all.
+        precision: of the encoders: auto, float32 or bfloat16; auto is bfloat16 for transformers on CUDA.
+        frozen: encoders and heads, by name, that are not trained.
+        ranks: the processes that train together.
+    """
+
+    def __init__(
+        self,
+        heads: Mapping[str, HeadSettings],
+        encoders: Mapping[str, nn.Module],
+        spaces: Mapping[str, LabelSpace] | int,
+        *,
+        lengths: Mapping[str, tuple[int | None, int | None]] | None = None,
+        precision: str = "auto",
+        frozen: Sequence[str] = (),
+        ranks: Ranks = ALONE,
+    ) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleDict(dict(encoders))
+        self.default = next(iter(encoders))
+        self.spaces = {LABELS: LabelSpace(LABELS, spaces)} if isinstance(spaces, int) else dict(spaces)
+        self.lengths = dict(lengths or {})
+        self.precision, self.frozen, self.ranks = precision, tuple(frozen), ranks
+        self.heads = nn.ModuleDict()
+        shared: dict[str, Temperature] = {}
+        for name, settings in heads.items():
+            if isinstance(settings, DenseSettings):
+                self.heads[name] = self._build(settings, shared)
+        for name, head in self.heads.items():
+            head.requires_grad_(self.head(name).loss is not None)
+        for name in self.frozen:
+            self._part(name).requires_grad_(False)
+
+    def _build(self, settings: DenseSettings, shared: dict[str, Temperature]) -> DenseHead:
+        space = self.spaces[settings.label_space]
+        temperature, share = Temperature.of(settings.temperature), settings.temperature.share
+        return settings.build(
+            size=space.size,
+            encoder_dim=int(self.encoders[settings.encoder or self.default].dim),  # type: ignore[arg-type]
+            own=None if self.ranks.alone else self.ranks.share(space.size),
+            temperature=temperature if share is None else shared.setdefault(share, temperature),
+        )
+
+    def _part(self, name: str) -> nn.Module:
+        parts = {**dict(self.encoders.items()), **dict(self.heads.items())}
+        if name not in parts:
+            raise SettingError(f"there is no part {name!r} to freeze", remedy=nearest(name, parts))
+        return parts[name]
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training mode; frozen parts stay in evaluation mode, without dropout."""
+        super().train(mode)
+        for name in self.frozen:
+            self._part(name).eval()
+        return self
+
+    # ------------------------------------------------------------------ its parts
+
+    @property
+    def labels(self) -> int:
+        """Number of labels."""
+        return self.spaces[LABELS].size
+
+    @property
+    def own(self) -> range:
+        """The labels whose rows this process holds."""
+        return self.ranks.share(self.labels)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The first encoder, which is the only one of most recipes."""
+        return self.encoders[self.default]
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether some head wants label texts encoded."""
+        return any(self.head(name).needs_text for name in self.heads)
+
+    def head(self, name: str) -> DenseHead:
+        """Return a head by its name."""
+        head = self.heads[name]
+        assert isinstance(head, DenseHead)
+        return head
+
+    def space(self, head: str) -> LabelSpace:
+        """Return the label space a head scores."""
+        return self.spaces[self.head(head).settings.label_space]
+
+    def query_encoder(self, head: str) -> str:
+        """Return the name of the encoder of a head's queries."""
+        return self.head(head).settings.encoder or self.default
+
+    def label_encoder(self, head: str) -> str:
+        """Return the name of the encoder of a head's label texts."""
+        return self.head(head).label_encoder or self.query_encoder(head)
+
+    def text_head(self) -> str | None:
+        """Return the first head over the labels whose vectors are their encoded texts and nothing else, if any."""
+        names = (name for name in self.heads if self.space(name).members is None)
+        return next((name for name in names if self.head(name).needs_text and self.head(name).table is None), None)
+
+    def mining_head(self) -> str:
+        """Return the head whose vectors cluster queries and mine hard negatives.
+
+        The first head over the labels that reads their texts, as in UniDEC (Kharbanda et al. 2024), else the first.
+        """
+        names = [name for name in self.heads if self.space(name).members is None]
+        return next((name for name in names if self.head(name).needs_text), names[0])
+
+    def label_rows(self) -> dict[str, nn.Parameter]:
+        """Return the parameters with a row for each label that is here, by name: free vectors and biases."""
+        return {
+            f"heads.{head}.{name}": getattr(self.head(head), name)
+            for head in self.heads
+            for name in self.head(head).row_parameters().values()
+        }
+
+    def row_owner(self, parameter: str) -> range:
+        """Return the rows of one of :meth:`label_rows` that are here."""
+        return self.head(parameter.split(".")[1]).own
+
+    def sharded(self) -> dict[str, nn.Parameter]:
+        """Return those of :meth:`label_rows` if other ranks hold other rows of them."""
+        return {} if self.ranks.alone else self.label_rows()
+
+    # ------------------------------------------------------------------ encoding
+
+    def tokenise(self, texts: Sequence[str]) -> TextTokens:
+        """Return the tokens of the texts for every encoder."""
+        return TextTokens.of(texts, dict(self.encoders.items()))
+
+    def encode_queries(self, texts: TextTokens) -> dict[str, Tensor]:
+        """Return the vectors of queries by every encoder that heads need, without gradient."""
+        names = dict.fromkeys(self.query_encoder(name) for name in self.heads)
+        return {name: self.encode(name, texts[name], self.length(name, labels=False)) for name in names}
+
+    def encode_labels(self, texts: TextTokens) -> dict[str, Tensor]:
+        """Return the vectors of label texts by every encoder that reads them, without gradient."""
+        names = dict.fromkeys(self.label_encoder(name) for name in self.heads if self.head(name).needs_text)
+        return {name: self.encode(name, texts[name], self.length(name, labels=True)) for name in names}
+
+    def length(self, encoder: str, *, labels: bool) -> int | None:
+        """Return how many tokens an encoder keeps of a query or of a label text; None for all."""
+        return self.lengths.get(encoder, (None, None))[labels]
+
+    def layers(self, encoder: str) -> list[int | None]:
+        """Return the layers of an encoder that heads read, None for its output."""
+        users = [self.head(name) for name in self.heads]
+        names = [(self.query_encoder(name), self.label_encoder(name)) for name in self.heads]
+        wanted = {head.settings.layer for head, both in zip(users, names, strict=True) if encoder in both}
+        return sorted(wanted, key=lambda layer: (layer is None, layer))
+
+    def tapped(self, vectors: Tensor, encoder: str, head: str) -> Tensor:
+        """Return what a head reads of the vectors of an encoder: [n, d], of [n, d] or of [n, layers, d]."""
+        if vectors.dim() == 2:
+            return vectors
+        return vectors[:, self.layers(encoder).index(self.head(head).settings.layer)]
+
+    def encode(self, name: str, tokens: Tokens, length: int | None) -> Tensor:
+        """Return the vectors of one encoder [n, d] without gradient, each distinct text encoded once.
+
+        With layer taps the result is [n, layers, d]; see :meth:`tapped`.
+        """
+        distinct, inverse = tokens.unique()
+        encoder = self.encoders[name]
+        with self.autocast(name):
+            vectors: Tensor = encoder.encode(distinct, max_length=length, **self._taps(name))  # type: ignore[operator]
+        return _spread(vectors.to(next(self.parameters())), inverse)  # where the weights are, and of their type
+
+    def encode_with_gradient(
+        self, cache: GradientCache, name: str, queries: Tokens | None, labels: Tokens | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return the vectors of queries and of label texts through the gradient cache, each distinct text once.
+
+        Where both are cut alike and fit into one chunk they are encoded in one go: the table of a bag then gets one
+        gradient, where adding up two takes a sixth of a step.
+        """
+        lengths = self.length(name, labels=False), self.length(name, labels=True)
+        if queries is not None and labels is not None and lengths[0] == lengths[1]:
+            (first, place), (second, label_place) = queries.unique(), labels.unique()
+            if len(first) + len(second) <= cache.chunk_size:
+                vectors = self._vectors(cache, name, first + second, lengths[0])
+                return _spread(vectors[: len(first)], place), _spread(vectors[len(first) :], label_place)
+        sides = []
+        for tokens, length in zip((queries, labels), lengths, strict=True):
+            if tokens is None:
+                sides.append(None)
+                continue
+            distinct, place = tokens.unique()
+            sides.append(_spread(self._vectors(cache, name, distinct, length), place))
+        return sides[0], sides[1]
+
+    def _vectors(self, cache: GradientCache, name: str, tokens: Tokens, length: int | None) -> Tensor:
+        with self.autocast(name):
+            vectors = cache.encode(self.encoders[name], tokens, max_length=length, **self._taps(name))
+        return vectors if vectors.dtype == torch.float64 else vectors.float()
+
+    def _taps(self, name: str) -> dict[str, tuple[int | None, ...]]:
+        layers = self.layers(name)
+        return {} if layers == [None] or not layers else {"layers": tuple(layers)}
+
+    def autocast(self, name: str) -> AbstractContextManager[None]:
+        """Let an encoder compute in its precision; its weights and their gradients stay float32."""
+        precision, device = self.precision, self.device
+        kind = getattr(self.encoders[name], "kind", "")
+        if precision == "auto" and kind == "transformer" and device.type == "cuda":
+            precision = "bfloat16" if torch.cuda.get_device_capability(device) >= _BFLOAT16_CAPABILITY else "float32"
+        return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bfloat16" else nullcontext()
+
+
+def _spread(vectors: Tensor, place: NDArray[np.int64]) -> Tensor:
+    """Return the vectors of all texts from those of the distinct ones."""
+    if len(vectors) == len(place):
+        return vectors
+    return vectors.index_select(0, torch.from_numpy(place).to(vectors.device))

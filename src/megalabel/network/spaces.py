@@ -1,0 +1,159 @@
+"""Label spaces: what a head scores, the labels themselves or groups of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from pydantic import PositiveInt
+from scipy import sparse
+
+from megalabel.data.dataset import Dataset, Labels
+from megalabel.encoders._arrays import read_part, write_part
+from megalabel.errors import DataError
+from megalabel.graphs import partition, pifa
+from megalabel.heads._rows import PARTS, pack, unpack
+from megalabel.heads.dense import LABELS
+from megalabel.settings import Settings, one_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from megalabel.data.dataset import Split
+
+__all__ = ["LABELS", "SPACES", "AnySpace", "LabelSpace", "PartitionSettings", "group_dataset", "load_spaces"]
+
+
+@dataclass(frozen=True)
+class LabelSpace:
+    """A set that heads score.
+
+    Args:
+        name: ``labels``, or the name the recipe gives it.
+        size: number of labels or groups.
+        members: [size, L] csr, 1 where a label belongs to a group; None for the labels themselves.
+
+    >>> members = sparse.csr_matrix(np.array([[1, 0, 1], [0, 1, 0]], dtype=np.float32))
+    >>> space = LabelSpace("clusters", 2, members)
+    >>> space.targets(sparse.csr_matrix(np.array([[0.5, 0, 0.75]], dtype=np.float32))).toarray().tolist()
+    [[1.0, 0.0]]
+    """
+
+    name: str
+    size: int
+    members: sparse.csr_matrix | None = None
+
+    def targets(self, targets: sparse.csr_matrix) -> sparse.csr_matrix:
+        """Return relevance [N, size] from that of labels [N, L].
+
+        A row is as relevant for a group as for its labels together, at most 1.
+        """
+        if self.members is None:
+            return targets
+        grouped = sparse.csr_matrix(targets @ self.members.T, dtype=np.float32)
+        grouped.sort_indices()
+        np.minimum(grouped.data, 1, out=grouped.data)
+        return grouped
+
+    @cached_property
+    def group_of(self) -> NDArray[np.int64]:
+        """The group of each label [L]; the first one if it is in several."""
+        assert self.members is not None
+        by_label = self.members.T.tocsr()
+        if np.any(np.diff(by_label.indptr) == 0):
+            raise DataError(f"the label space {self.name!r} leaves out {np.sum(np.diff(by_label.indptr) == 0):,} labels")
+        first: NDArray[np.int64] = by_label.indices[by_label.indptr[:-1]].astype(np.int64)
+        return first
+
+    def relation(self, finer: LabelSpace) -> sparse.csr_matrix | None:
+        """Return [size, finer.size], 1 where a group holds a label of one of the finer space; None if they are equal."""
+        if self.name == finer.name:
+            return None
+        if self.members is None:
+            raise DataError(f"the labels cannot propose candidates for the coarser space {finer.name!r}")
+        overlap = self.members if finer.members is None else sparse.csr_matrix(self.members @ finer.members.T)
+        ones = np.ones(overlap.nnz, dtype=np.float32)
+        return sparse.csr_matrix((ones, overlap.indices, overlap.indptr), shape=overlap.shape)
+
+    def grown(self, groups: NDArray[np.int64]) -> LabelSpace:
+        """Return the space with further labels, each in one of the groups."""
+        if self.members is None:
+            return replace(self, size=self.size + len(groups))
+        ones = np.ones(len(groups), dtype=np.float32)
+        new = sparse.csr_matrix((ones, (groups, np.arange(len(groups)))), shape=(self.size, len(groups)))
+        return replace(self, members=sparse.csr_matrix(sparse.hstack([self.members, new]), dtype=np.float32))
+
+    def save(self, folder: Path) -> None:
+        """Write the members for :func:`load_spaces`."""
+        assert self.members is not None
+        write_part(folder, "space", {"kind": "space"}, pack("members", self.members))
+
+
+def load_spaces(folder: Path, names: list[str], labels: int) -> dict[str, LabelSpace]:
+    """Return the space of the labels and those that :meth:`LabelSpace.save` wrote into ``folder/NAME``."""
+    spaces = {LABELS: LabelSpace(LABELS, labels)}
+    for name in names:
+        _, arrays = read_part(folder / name, "space", (), [f"members.{part}" for part in PARTS])
+        members = unpack("members", arrays, folder / name)
+        if members.shape[1] != labels:
+            raise DataError(f"the space {name!r} is over {members.shape[1]:,} labels, not {labels:,}", path=folder)
+        spaces[name] = LabelSpace(name, members.shape[0], members)
+    return spaces
+
+
+class PartitionSettings(Settings):
+    """Balanced clusters of labels, by the mean of the vectors of their train points."""
+
+    kind: Literal["partition"] = "partition"
+    size: PositiveInt  # clusters, at most one per label
+
+    def build(self, name: str, targets: sparse.csr_matrix, points: Callable[[], NDArray[np.float32]], seed: int) -> LabelSpace:
+        """Return the space over the labels of ``targets`` [N, L], given the vectors of the train points [N, d].
+
+        Clusters have near-equal size (the surrogate task of DeepXML, Dahiya et al., WSDM 2021, section 3).
+        """
+        labels = targets.shape[1]
+        size = min(self.size, labels)
+        cluster = partition(pifa(points(), targets), clusters=size, seed=seed)
+        parts = np.ones(labels, dtype=np.float32), (cluster, np.arange(labels))
+        return LabelSpace(name, size, sparse.csr_matrix(parts, shape=(size, labels)))
+
+
+SPACES = {"partition": PartitionSettings}
+if TYPE_CHECKING:
+    AnySpace = PartitionSettings
+else:
+    AnySpace = one_of(lambda: SPACES, default="partition")
+
+
+def group_dataset(data: Dataset, space: LabelSpace) -> Dataset:
+    """Return the same points with the groups of a space for labels; filter pairs are dropped.
+
+    >>> data = Dataset.from_lists(
+    ...     train=[("a", [0, 2]), ("b", [1]), ("c", [3])], test=[("d", [2])], labels=["w", "x", "y", "z"])
+    >>> members = sparse.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 1]], dtype=np.float32))
+    >>> grouped = group_dataset(data, LabelSpace("clusters", 2, members))
+    >>> grouped.train.targets.toarray().tolist(), len(grouped.labels)
+    ([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], 2)
+    """
+
+    def grouped(split: Split) -> Split:
+        return replace(split, targets=space.targets(split.targets), filter=np.empty((0, 2), dtype=np.int64))
+
+    names = [str(number) for number in range(space.size)]
+    return Dataset(
+        train=grouped(data.train),
+        test=grouped(data.test),
+        val=None if data.val is None else grouped(data.val),
+        labels=Labels(names, names),
+        name=f"{data.name}, {space.size:,} groups of labels",
+    )
+
+
+def all_labels(labels: int, spaces: Mapping[str, LabelSpace] | None = None) -> dict[str, LabelSpace]:
+    """Return the spaces of a network: the labels, and further ones."""
+    return {LABELS: LabelSpace(LABELS, labels), **(spaces or {})}

@@ -1,0 +1,134 @@
+"""The two sides of a search: query and label vectors of every dense head, folded into one index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from megalabel.network.network import Network
+    from megalabel.network.texts import TextTokens
+
+__all__ = [
+    "LabelSide",
+    "all_queries",
+    "fold_labels",
+    "fold_queries",
+    "label_side",
+    "own_queries",
+    "query_blocks",
+    "query_side",
+]
+
+_BLOCK = 16_384  # queries whose vectors are held at once
+
+
+@dataclass(frozen=True)
+class LabelSide:
+    """Vectors [L, d] and bias [L] (or None) of all labels, or a rank's own, for one head."""
+
+    vectors: Tensor
+    bias: Tensor | None
+
+
+@torch.no_grad()
+def query_side(network: Network, texts: TextTokens) -> dict[str, Tensor]:
+    """Return the vectors [Q, d] of queries for every head, ready for search.
+
+    A head with a bias has its vectors divided by its temperature, so that product and bias keep the proportion they
+    were trained in; the others give plain products. Vectors stay on the network's device, except on MPS: search
+    needs float64, which it does not have.
+    """
+    encoded = network.encode_queries(texts)
+    sides = {}
+    for name in network.heads:
+        head, encoder = network.head(name), network.query_encoder(name)
+        vectors = head.query(network.tapped(encoded[encoder], encoder, name), search=True)
+        sides[name] = _searchable(vectors if head.bias is None else vectors / head.temperature())
+    return sides
+
+
+def query_blocks(network: Network, texts: TextTokens) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
+    """Yield the rows of each block of queries and their :func:`query_side`: memory does not grow with the queries.
+
+    With several ranks, each encodes its share of every block, and all get the whole.
+    """
+    ranks = network.ranks
+    for rows, own in own_queries(network, texts):
+        yield rows, {name: ranks.gather(part, ranks.sizes(len(rows))) for name, part in own.items()}
+
+
+def all_queries(network: Network, texts: TextTokens) -> dict[str, Tensor]:
+    """Return the :func:`query_side` of all queries; with several ranks, each encodes some and all get the whole."""
+    if network.ranks.alone:
+        return query_side(network, texts)
+    blocks = [sides for _, sides in query_blocks(network, texts)]
+    return {name: torch.cat([block[name] for block in blocks]) for name in network.heads}
+
+
+def own_queries(network: Network, texts: TextTokens) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
+    """Yield the rows of each block of queries, and the :func:`query_side` of this rank's share of them."""
+    for start in range(0, len(texts), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(texts)))
+        share = network.ranks.share(len(rows))
+        yield rows, query_side(network, texts.take(rows[share.start : share.stop]))
+
+
+@torch.no_grad()
+def label_side(network: Network, texts: TextTokens | None) -> dict[str, LabelSide]:
+    """Return the vectors and bias of all labels for every head; ``texts`` are those of the labels.
+
+    A head over groups of labels gives every label the vector of its group. With several ranks, each process makes
+    those of its own labels, and keeps them.
+    """
+    encoded: dict[str, Tensor] = {}
+    if network.needs_text and texts is not None:
+        own = texts if network.ranks.alone else texts.cut(network.own.start, network.own.stop)
+        encoded = network.encode_labels(own)
+    sides = {}
+    for name in network.heads:
+        head, encoder = network.head(name), network.label_encoder(name)
+        text = network.tapped(encoded[encoder], encoder, name) if head.needs_text and encoded else None
+        side = LabelSide(*head.labels(None, text, search=True))
+        side = _of_labels(network, name, side)
+        sides[name] = LabelSide(_searchable(side.vectors), None if side.bias is None else _searchable(side.bias))
+    return sides
+
+
+def _of_labels(network: Network, name: str, side: LabelSide) -> LabelSide:
+    """Return the side of the labels from that of the groups they are in."""
+    space, ranks = network.space(name), network.ranks
+    if space.members is None:
+        return side
+    groups = torch.from_numpy(space.group_of[network.own.start : network.own.stop]).to(side.vectors.device)
+    sizes = ranks.sizes(space.size)
+    vectors = ranks.gather(side.vectors, sizes).index_select(0, groups)
+    return LabelSide(vectors, None if side.bias is None else ranks.gather(side.bias, sizes).index_select(0, groups))
+
+
+def _searchable(part: Tensor) -> Tensor:
+    return part.cpu() if part.device.type == "mps" else part
+
+
+def fold_queries(side: Mapping[str, Tensor], weights: Mapping[str, float], *, bias: bool) -> Tensor:
+    """Put the heads side by side: <folded query, folded label> is the weighted sum of their scores."""
+    parts = [weights[name] * side[name] for name in weights]
+    if bias:
+        parts.append(parts[0].new_ones(len(parts[0]), 1))
+    return torch.cat(parts, dim=1)
+
+
+def fold_labels(side: Mapping[str, LabelSide], weights: Mapping[str, float]) -> tuple[Tensor, bool]:
+    """Return the folded label vectors, and whether their last column is a bias."""
+    parts = [side[name].vectors for name in weights]
+    biases = [weights[name] * bias for name in weights if (bias := side[name].bias) is not None]
+    if biases:
+        parts.append(torch.stack(biases).sum(dim=0).unsqueeze(1))
+    return torch.cat(parts, dim=1).contiguous(), bool(biases)
