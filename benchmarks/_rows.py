@@ -35,7 +35,7 @@ def digest(row: Row) -> str:
 
     recipe = load_recipe(row.recipe, row.changes)
     told = recipe.model_dump(mode="json", exclude_defaults=True)
-    for name in ("about", "differs", "paper", "published", "seed"):
+    for name in ("about", "differs", "paper", "seed"):
         told.pop(name, None)
     return digest_of(told)
 

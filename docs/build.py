@@ -78,15 +78,16 @@ def recipes() -> str:
 
 
 def published() -> str:
-    """Return the published figures that recipes carry, with their sources."""
-    from megalabel.recipes.load_recipe import list_recipes, load_recipe
+    """Return the published figures of the recipes, with their sources."""
+    from megalabel.recipes.load_recipe import list_recipes
+    from megalabel.recipes.published import load_published
 
     names = ["P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5"]
     rows = [
         [f"`{name}`", figure.data, *(f"{figure.metrics[key]:.2f}" if key in figure.metrics else "" for key in names),
          figure.source, figure.cost]
         for name in list_recipes()
-        for figure in load_recipe(name).published
+        for figure in load_published(name)
     ]  # fmt: skip
     return table(["recipe", "data", *names, "source", "theirs took"], rows)
 

@@ -10,6 +10,7 @@ from megalabel.__main__ import main
 from megalabel.data import official_sets
 from megalabel.data.official_sets import OfficialSet
 from megalabel.recipes.load_recipe import list_recipes, load_recipe
+from megalabel.recipes.published import load_published
 
 LABELS, TRAIN, TEST = 30, 240, 60
 WORDS = [
@@ -66,10 +67,10 @@ def recipe(tmp_path):
     def recipe(**metrics):
         told = load_recipe("dexml", TINY).model_dump(mode="json")
         figures = {name.replace("_", "@"): value for name, value in metrics.items()}
-        told["published"] = [
-            {"data": "LF-TinyTitles", "metrics": figures, "source": "nowhere", "changes": ["training.epochs=4"]}
-        ]
+        published = {"data": "LF-TinyTitles", "metrics": figures, "source": "nowhere", "changes": ["training.epochs=4"]}
         (tmp_path / "mine.yaml").write_text(json.dumps(told))
+        (tmp_path / "published").mkdir()
+        (tmp_path / "published" / "mine.json").write_text(json.dumps([published]))
         return tmp_path / "mine.yaml"
 
     return recipe
@@ -198,9 +199,9 @@ def test_what_takes_more_than_a_day_is_refused(official, recipe, call, tmp_path,
     assert "against it" not in out
 
 
-@pytest.mark.parametrize("name", [name for name in list_recipes() if load_recipe(name).published])
+@pytest.mark.parametrize("name", [name for name in list_recipes() if load_published(name)])
 def test_every_published_setting_can_be_planned(name, call):
-    for published in load_recipe(name).published:
+    for published in load_published(name):
         code, out, err = call("reproduce", name, "--as", published.data, "--dry", "--json")
         assert code == 0, err
         told = json.loads(out)

@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 import megalabel.recipes
-from megalabel.errors import SettingError
+from megalabel.errors import DataError, SettingError
 from megalabel.recipes import list_recipes, load_recipe
 from megalabel.recipes.load_recipe import dump_recipe, make_recipe
+from megalabel.recipes.published import load_published
 
 FILES = sorted(Path(megalabel.recipes.__file__).parent.rglob("*.yaml"))
 
@@ -25,7 +26,7 @@ def test_recipe_is_valid_short_and_rebuilds_itself(path):
     assert len(path.read_text().splitlines()) <= 40
     assert make_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
     assert recipe.paper
-    assert all(figure.source for figure in recipe.published)
+    assert all(figure.source for figure in load_published(path.stem))
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,23 @@ def test_own_file(tmp_path):
 def test_small_sets_have_smaller_batches_where_a_recipe_says_so(points, size):
     assert load_recipe("auto").batching.size(points) == size
     assert load_recipe("unidec-cpu").batching.size(points) == 1024
+
+
+def test_published_figures_of_a_file_lie_beside_it(tmp_path):
+    assert load_published(tmp_path / "mine.yaml") == []
+    (tmp_path / "published").mkdir()
+    path = tmp_path / "published" / "mine.json"
+    path.write_text('[{"data": "EURLex-4K", "metrics": {"P@1": 80}, "source": "nowhere"}]')
+    (figures,) = load_published(tmp_path / "mine.yaml")
+    assert (figures.data, figures.metrics, figures.changes) == ("EURLex-4K", {"P@1": 80.0}, ())
+    for text, words in (("[", "mine.json"), ('[{"data": 3}]', "0.data"), ('[{"dat": "x"}]', "0.dat")):
+        path.write_text(text)
+        with pytest.raises(DataError, match=words) as error:
+            load_published(tmp_path / "mine.yaml")
+        assert "\n" not in str(error.value)
+
+
+def test_every_file_of_published_figures_belongs_to_a_recipe():
+    names = {path.stem for path in (FILES[0].parent / "published").glob("*.json")}
+    assert names <= set(list_recipes())
+    assert all(load_published(name) for name in names)

@@ -21,6 +21,7 @@ def recipes(
     """List the recipes: every system as a short file over the same parts."""
     from megalabel.errors import SettingError
     from megalabel.recipes import list_recipes, load_recipe
+    from megalabel.recipes.published import load_published
 
     if as_json and as_table:
         raise SettingError("--json and --table are two ways to print the same", remedy="choose one")
@@ -29,8 +30,11 @@ def recipes(
         typer.echo(_table(found))
         return
     if as_json:
-        keys = {"name", "paper", "about", "differs", "published"}
-        print_json([recipe.model_dump(mode="json", include=keys) for recipe in found])
+        published = {name: [part.model_dump(mode="json") for part in load_published(name)] for name in list_recipes()}
+        keys = {"name", "paper", "about", "differs"}
+        print_json(
+            [recipe.model_dump(mode="json", include=keys) | {"published": published[recipe.name]} for recipe in found]
+        )
         return
     for recipe in found:
         typer.echo(f"{recipe.name:<14} {recipe.about}")
@@ -67,12 +71,13 @@ def show(recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name or
     """Explain a recipe: its paper, what differs from its neighbours, published figures, and the recipe itself."""
     from megalabel.recipes import load_recipe
     from megalabel.recipes.load_recipe import dump_recipe
+    from megalabel.recipes.published import load_published
 
     found = load_recipe(recipe)
     typer.echo(f"{found.name}: {found.about}\npaper: {found.paper}")
     if found.differs:
         typer.echo(f"differs {found.differs}")
-    for figure in found.published:
+    for figure in load_published(recipe):
         metrics = ", ".join(f"{name} {value}" for name, value in figure.metrics.items())
         typer.echo(f"published on {figure.data}: {metrics} ({figure.source})")
     typer.echo(f"\n{dump_recipe(found)}", nl=False)

@@ -124,8 +124,7 @@ def _explain(plan: ReproductionPlan) -> None:
     typer.echo(f"device: {plan.device}" + ("" if plan.device == "cpu" else ", on which the time is not estimated"))
     for problem in plan.problems:
         typer.echo(f"against it: {problem}")
-    shown = plan.recipe.model_copy(update={"published": []})
-    typer.echo(f"{RULE}\n\n{dump_recipe(shown)}", nl=False)
+    typer.echo(f"{RULE}\n\n{dump_recipe(plan.recipe)}", nl=False)
 
 
 def _show(found: Reproduction) -> None:

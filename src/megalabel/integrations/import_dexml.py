@@ -18,6 +18,7 @@ from megalabel.encoders._tensors import write_tensors
 from megalabel.errors import DataError, MissingExtraError, SettingError
 from megalabel.model import Model, Seen
 from megalabel.recipes.load_recipe import load_recipe
+from megalabel.recipes.published import load_published
 from megalabel.training.network import Network
 
 if TYPE_CHECKING:
@@ -167,8 +168,7 @@ def _settings(
     found: _Found, data: str, pooling: str | None, max_length: int | None, normalise: bool | None
 ) -> dict[str, Any]:
     """Return the settings by their names in the DEXML code."""
-    recipe = load_recipe("dexml")
-    released = next((part.changes for part in recipe.published if part.data == data), [])
+    released = next((part.changes for part in load_published("dexml") if part.data == data), ())
     settings = [change for change in released if change.startswith(("encoder.", "heads."))]
     usual = load_recipe("dexml", settings)
     head = usual.heads["dual"]

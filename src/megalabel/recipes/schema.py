@@ -17,7 +17,6 @@ __all__ = [
     "Optimiser",
     "Positives",
     "Predict",
-    "Published",
     "Recipe",
     "Refresh",
     "Search",
@@ -284,17 +283,6 @@ class Stage(_Strict):
     changes: dict[str, Any] = {}  # parts of the recipe that are other in this stage; heads are given whole
 
 
-class Published(_Strict):
-    """Published figures on one data set, with their source and how they came about."""
-
-    data: str
-    metrics: dict[str, float]
-    source: str
-    changes: list[str] = []  # key=value, where the published setting for this data is not the recipe's
-    cost: str = ""  # what the paper says it took
-    remark: str = ""  # what the sources leave open
-
-
 class Recipe(_Strict):
     """One system: a choice of each part."""
 
@@ -302,7 +290,6 @@ class Recipe(_Strict):
     paper: str
     about: str
     differs: str = ""
-    published: list[Published] = []
     seed: int = 0
     stages: list[Stage] = []
     augment: AugmentSettings | None = None  # also a plain name: gandalf, none

@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["recipe_diff"]
 
-PROSE = ("about", "differs", "paper", "published")  # words about a recipe; they change nothing in a run
+PROSE = ("about", "differs", "paper")  # words about a recipe; they change nothing in a run
 
 
 def recipe_diff(recipes: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from megalabel.data.official_sets import OFFICIAL_SETS, OfficialSet, recognise
 from megalabel.errors import DataError, SettingError
 from megalabel.recipes.load_recipe import list_recipes, load_recipe
+from megalabel.recipes.published import Published, load_published
 from megalabel.report.training_cost import Sizes, TrainingCost, training_cost
 from megalabel.training.find_device import find_device
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from megalabel.data.dataset import Dataset
-    from megalabel.recipes.schema import Published, Recipe
+    from megalabel.recipes.schema import Recipe
 
 __all__ = ["ReproductionPlan", "cores", "official_set", "plan_reproduction"]
 
@@ -78,9 +79,9 @@ def plan_reproduction(
 ) -> ReproductionPlan:
     """Resolve the published setting of a recipe for an official set, and say what speaks against running it.
 
-    The setting is the recipe with the changes it lists for this set under ``published``; 2%
-    of the train rows are held out to select on, since the published systems train on all of
-    them. Changes of the user's own come last.
+    The setting is the recipe with the changes that its published figures list for this set; 2%
+    of the train rows are held out for model selection, since the published systems train on all of
+    them. The user's own changes come last.
 
     Args:
         recipe: a recipe with published figures, by name or file.
@@ -91,16 +92,17 @@ def plan_reproduction(
         device: in place of the recipe's.
     """
     base = load_recipe(recipe)
-    if not base.published:
-        known = [name for name in list_recipes() if load_recipe(name).published]
-        raise SettingError(f"{base.name} has no published figures", remedy=f"these have: {', '.join(known)}")
-    published = next((one for one in base.published if one.data == official.name), None)
+    figures = load_published(recipe) or load_published(base.name)  # the resolved recipe of a run has its name only
+    if not figures:
+        names = [name for name in list_recipes() if load_published(name)]
+        raise SettingError(f"{base.name} has no published figures", remedy=f"these have: {', '.join(names)}")
+    published = next((part for part in figures if part.data == official.name), None)
     own = [*changes, *([] if seed is None else [f"seed={seed}"])]
     settings = [HELD, *(published.changes if published else ()), *own]
     resolved = load_recipe(recipe, [*settings, *([] if device is None else [f"training.device={device}"])])
     place = find_device(resolved.training.device)
     cost = training_cost(resolved, _sizes(official, data))
-    problems = [*_no_figures(base, official), *_unlike(official, data), *_too_long(cost, place)]
+    problems = [*_no_figures(base.name, figures, official), *_unlike(official, data), *_too_long(cost, place)]
     return ReproductionPlan(
         official, resolved, published, tuple(settings), tuple(own), cost, str(place), tuple(problems)
     )
@@ -123,12 +125,11 @@ def _sizes(official: OfficialSet, data: Dataset | None) -> Sizes:
     return Sizes(len(data.train), len(data.labels), labels_per_point, words, label_words)
 
 
-def _no_figures(recipe: Recipe, official: OfficialSet) -> list[str]:
-    sets = [one.data for one in recipe.published]
-    known = ", ".join(sets)
-    return (
-        [] if official.name in sets else [f"no figures of {recipe.name} on {official.name} are known, only on {known}"]
-    )
+def _no_figures(recipe: str, figures: list[Published], official: OfficialSet) -> list[str]:
+    sets = [part.data for part in figures]
+    if official.name in sets:
+        return []
+    return [f"no figures of {recipe} on {official.name} are known, only on {', '.join(sets)}"]
 
 
 def _unlike(official: OfficialSet, data: Dataset | None) -> list[str]:

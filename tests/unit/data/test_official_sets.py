@@ -8,7 +8,8 @@ from megalabel.data import official_sets
 from megalabel.data.dataset import Dataset
 from megalabel.data.official_sets import OFFICIAL_SETS, OfficialSet, find_official_set, recognise
 from megalabel.errors import SettingError
-from megalabel.recipes.load_recipe import list_recipes, load_recipe
+from megalabel.recipes.load_recipe import list_recipes
+from megalabel.recipes.published import load_published
 
 
 def small(words, val=None):
@@ -43,6 +44,6 @@ def test_names_are_found_in_any_case():
 
 
 def test_every_published_set_is_known():
-    named = {figure.data for name in list_recipes() for figure in load_recipe(name).published}
+    named = {figure.data for name in list_recipes() for figure in load_published(name)}
     assert named <= set(OFFICIAL_SETS)
     assert all("filter_labels_test.txt" in known.files for known in OFFICIAL_SETS.values() if known.filtered)
