@@ -102,4 +102,4 @@ def _with_labels(data: Dataset, settings: FittedSettings, seed: int) -> Split:
     if settings.labels == "none":
         return data.train
     kind = "self" if settings.labels == "self" else "conditional"
-    return gandalf(data, targets=kind, most=settings.most, seed=seed).train  # type: ignore[arg-type]
+    return gandalf(data, targets=kind, max_targets=settings.most, seed=seed).train  # type: ignore[arg-type]
