@@ -9,6 +9,7 @@ label text at all; with few epochs, since a row must cost minutes.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -24,21 +25,21 @@ def inception(name: str, *changes: str) -> Row:
     return Row(f"InceptionXML: {name}", "inceptionxml-cpu", (*BASE, *changes))
 
 
-def label_rows(*settings: str, most: str = "null") -> str:
+def label_rows(*settings: str, max_targets: str = "null") -> str:
     """Return the change that switches Gandalf on with these settings; without a limit of targets, as in the paper."""
-    return f"augment={{{', '.join(['kind: gandalf', f'most: {most}', *settings])}}}"
+    return f"augment={{{', '.join(['kind: gandalf', f'max_targets: {max_targets}', *settings])}}}"
 
 
 ROWS = [
     inception("D"),
     inception("Z u D", label_rows()),
-    inception("Z", label_rows("keep: labels")),
+    inception("Z", label_rows("rows_kept: labels")),
     inception("U(G, N)", label_rows("rows: train")),
-    inception("Z1 u D", label_rows("targets: self")),
+    inception("Z1 u D", "augment={kind: gandalf, targets: self}"),
     inception("Z u D, GLaS", label_rows("targets: glas")),
     inception("walk", label_rows("graph: walk")),
-    inception("at most 10 targets", label_rows(most="10")),
-    inception("at most 5 targets", label_rows(most="5")),
+    inception("at most 10 targets", label_rows(max_targets="10")),
+    inception("at most 5 targets", label_rows(max_targets="5")),
     inception("delta 0", label_rows("delta: 0")),
     inception("delta 0.2", label_rows("delta: 0.2")),
     inception("MixUp", "augment=mixup"),
@@ -53,7 +54,7 @@ ROWS = [
     Row("Astec: Z u D", "astec-cpu", (label_rows(),)),
     Row("UniDEC: D", "unidec-cpu"),
     Row("UniDEC: Z u D", "unidec-cpu", (label_rows(),)),
-    Row("UniDEC: Z u D, at most 10 targets", "unidec-cpu", (label_rows(most="10"),)),
+    Row("UniDEC: Z u D, at most 10 targets", "unidec-cpu", (label_rows(max_targets="10"),)),
 ]
 
 
@@ -66,10 +67,14 @@ def write_agreement(names: list[str]) -> None:
     rows = json.loads(path.read_text())["rows"] if path.is_file() else []
     for name in names:
         data = ml.load(name)
-        found = agreement(data, gandalf(data, most=None))
+        confirmed = agreement(data, gandalf(data, max_targets=None))
         rows = [row for row in rows if row["data"] != Path(name).name]
-        rows.append({"data": Path(name).name, "texts": found.texts, "targets": found.targets, "right": found.right})
-        print(f"{name}: {found.texts:,} label texts are train texts, {found.share:.1%} of their targets are right")
+        rows.append(
+            {"data": Path(name).name, "texts": confirmed.texts, "targets": confirmed.targets, "right": confirmed.right}
+        )
+        print(
+            f"{name}: {confirmed.texts:,} label texts are train texts, {confirmed.share:.1%} of their targets are right"
+        )
     write_result("agreement", {"rows": rows})
 
 

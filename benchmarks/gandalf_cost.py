@@ -30,7 +30,7 @@ SYSTEMS = {
 KINDS = {
     "D": "augment=none",
     "Z u D": "augment=gandalf",
-    "Z u D, no limit of targets": "augment={kind: gandalf, most: null}",
+    "Z u D, no limit of targets": "augment={kind: gandalf, max_targets: null}",
 }
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
 from pydantic_core import PydanticCustomError
 
 from megalabel.errors import nearest
@@ -24,10 +24,34 @@ class Settings(BaseModel):
 
     A kind of head, loss, encoder, optimiser or order has a subclass of its own with a literal ``kind``, so a
     setting that does nothing for that kind cannot be written down. Where a setting depends on the value of
-    another, the subclass calls :meth:`require` in a validator.
+    another, the subclass calls :meth:`require` in a validator. ``renamed`` maps old keys to new ones; an old key is
+    refused with its new name.
+
+    >>> class Limits(Settings):
+    ...     renamed = {"most": "max_targets"}
+    ...     max_targets: int = 5
+    >>> Limits(most=3)
+    Traceback (most recent call last):
+    pydantic_core._pydantic_core.ValidationError: 1 validation error for Limits
+      'most' is now called 'max_targets' ...
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    renamed: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, document: Any) -> Any:
+        """Refuse renamed and unknown keys, with the new or the nearest name."""
+        valid = [field.alias or name for name, field in cls.model_fields.items()]
+        for key in document if isinstance(document, Mapping) else ():
+            if key in cls.renamed:
+                names = {"old": repr(key), "new": repr(cls.renamed[key])}
+                raise PydanticCustomError("unknown_key", "{old} is now called {new}", names)
+            if key not in valid:
+                names = {"key": repr(key), "hint": nearest(str(key), valid)}
+                raise PydanticCustomError("unknown_key", "unknown key {key}; {hint}", names)
+        return document
 
     def require(self, condition: bool, names: str, reason: str) -> None:
         """Raise a ValueError if one of ``names`` (space separated) is not at its default while the condition is false.

@@ -57,7 +57,7 @@ def test_the_value_of_a_target_matters(kind, symmetric):
 
 
 @pytest.mark.parametrize(
-    "augment", ["mixup", "label_mixup", "{keep: labels}", "{low: mask, delta: 0.2}", "{rows: train}"]
+    "augment", ["mixup", "label_mixup", "{rows_kept: labels}", "{below_delta: mask, delta: 0.2}", "{rows: train}"]
 )
 def test_every_augmentation_trains(data, augment):
     model = ml.train("unidec-cpu", data, changes=[*SMALL[:-2], f"augment={augment}", "training.refit=true"])
@@ -76,7 +76,7 @@ def test_soft_positives_are_never_mined(data, monkeypatch):
         return done
 
     monkeypatch.setattr(loop, "refresh", watch)
-    ml.train("unidec-cpu", data, changes=[*SMALL, "augment.low=mask", "augment.delta=0.2"])
+    ml.train("unidec-cpu", data, changes=[*SMALL, "augment.below_delta=mask", "augment.delta=0.2"])
     (split, mined), *_ = found
     rows = np.repeat(np.arange(len(split)), mined.shape[1])[mined.ravel() >= 0]
     labels = mined.ravel()[mined.ravel() >= 0]

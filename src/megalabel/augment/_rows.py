@@ -1,16 +1,46 @@
-"""What the augmentations share: checks of settings, names for new rows, how many there are."""
+"""What the augmentations share: the base class of their settings, checks, uids of new rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
 
 from megalabel.errors import DataError, SettingError, nearest
+from megalabel.settings import Settings
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
 
-__all__ = ["check_texts", "choose", "how_many", "name_rows"]
+__all__ = ["Augmentation", "TokenTable", "check_texts", "choose", "how_many", "name_rows"]
+
+TokenTable: TypeAlias = Callable[[str], tuple[NDArray[np.float32], list[str]]]  # source -> vectors [V, d], tokens [V]
+
+
+class Augmentation(Settings):
+    """Base class of the settings of an augmentation."""
+
+    kind: str
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # new rows, as a share of the train rows
+
+    @abstractmethod
+    def apply(self, data: Dataset, *, seed: int, token_table: TokenTable) -> Dataset:
+        """Return the data set with augmented train rows.
+
+        Args:
+            data: the data set; val, test and propensities stay as they are.
+            seed: seed of all draws.
+            token_table: returns the token vectors and tokens of a pretrained model; only synonyms calls it.
+        """
+
+    def count_rows(self, points: int, labels: int) -> int:
+        """Return the number of train rows after augmenting a set of ``points`` train rows and ``labels`` labels."""
+        del labels
+        return points + round(self.share * points)
 
 
 def choose(name: str, value: object, valid: tuple[str, ...]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field, PositiveInt, model_validator
 from scipy import sparse
 
-from megalabel.augment._rows import check_texts, choose, how_many, name_rows
+from megalabel.augment._rows import Augmentation, TokenTable, check_texts, choose, how_many, name_rows
 from megalabel.data.dataset import Split
 from megalabel.errors import DataError, SettingError
 from megalabel.graphs.cooccurrence import cooccurrence
@@ -21,22 +22,62 @@ if TYPE_CHECKING:
 
     from megalabel.data.dataset import Dataset
 
-__all__ = ["gandalf"]
+__all__ = ["GandalfSettings", "gandalf"]
 
 BINS = 5  # of equal volume, for sample="tail"
+
+
+class GandalfSettings(Augmentation):
+    """Settings of :func:`gandalf`, which explains them."""
+
+    renamed: ClassVar[dict[str, str]] = {"most": "max_targets", "low": "below_delta", "keep": "rows_kept"}
+
+    kind: Literal["gandalf"] = "gandalf"
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the labels whose text is added
+    sample: Literal["uniform", "tail"] = "uniform"
+    targets: Literal["conditional", "self", "glas"] = "conditional"
+    graph: Literal["counts", "walk"] = "counts"
+    delta: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    max_targets: PositiveInt | None = 5  # None: no limit
+    below_delta: Literal["negative", "mask"] = "negative"
+    rows_kept: Literal["both", "labels"] = "both"
+    rows: PositiveInt | Literal["train"] | None = None
+
+    @model_validator(mode="after")
+    def _check_effect(self) -> GandalfSettings:
+        alone = "targets is self" if self.targets == "self" else "max_targets is 1" if self.max_targets == 1 else ""
+        masked = self.below_delta == "mask"
+        self.require(self.share < 1, "sample", "share is 1, so every label text is added")
+        self.require(self.targets != "self", "max_targets", alone)
+        self.require(not alone, "delta", alone)
+        self.require(not alone or masked, "graph", f"{alone} and below_delta is negative")
+        every_pair = not alone and self.delta == 0 and self.max_targets is None
+        self.require(not every_pair, "below_delta", "with delta 0 and no max_targets every pair is a target")
+        return self
+
+    def apply(self, data: Dataset, *, seed: int, token_table: TokenTable) -> Dataset:
+        """Return the data set with label texts among its train rows."""
+        del token_table
+        return gandalf(data, **self.model_dump(exclude={"kind"}), seed=seed)
+
+    def count_rows(self, points: int, labels: int) -> int:
+        """Return the number of train rows after augmenting a set of ``points`` train rows and ``labels`` labels."""
+        if self.rows is not None:
+            return points if self.rows == "train" else self.rows
+        return round(self.share * labels) + (points if self.rows_kept == "both" else 0)
 
 
 def gandalf(
     data: Dataset,
     *,
     delta: float = 0.1,
-    most: int | None = 5,
+    max_targets: int | None = 5,
     graph: Literal["counts", "walk"] | sparse.csr_matrix = "counts",
     targets: Literal["conditional", "self", "glas"] = "conditional",
-    low: Literal["negative", "mask"] = "negative",
+    below_delta: Literal["negative", "mask"] = "negative",
     share: float = 1.0,
     sample: Literal["uniform", "tail"] = "uniform",
-    keep: Literal["both", "labels"] = "both",
+    rows_kept: Literal["both", "labels"] = "both",
     rows: int | Literal["train"] | None = None,
     seed: int = 0,
 ) -> Dataset:
@@ -60,8 +101,8 @@ def gandalf(
     Args:
         data: the set; every label needs a text.
         delta: targets must be above it, in [0, 1).
-        most: targets of a label text at most, itself among them: the largest, drawn among
-            equal ones; None for no limit, as in the paper. Where some points have very many
+        max_targets: largest number of targets of a label text, itself among them. The largest
+            targets are kept, ties are drawn; None for no limit, as in the paper. Where some points have very many
             labels, a label whose only point is one of these would have all of them as
             targets, at 1, and a step of such rows would cost more than one of train rows.
         graph: ``counts`` is c above (:func:`megalabel.graphs.cooccurrence`); ``walk`` takes
@@ -75,12 +116,13 @@ def gandalf(
             al. 2019 (:func:`megalabel.losses.glas`). Pairs outside have sigma(0) = 1/2 in
             the formula, which would make every label half relevant to every other: they
             are negatives.
-        low: pairs of the graph that are no targets (c <= delta, or over ``most``): ``negative``, or
-            ``mask`` for neither right nor wrong (filter pairs of the new rows).
+        below_delta: what pairs of the graph are that are no targets (c <= delta, or beyond
+            ``max_targets``): ``negative``, or ``mask`` for neither right nor wrong (filter pairs
+            of the new rows).
         share: share of the labels whose text is added.
         sample: how these are drawn: ``uniform``, or ``tail``, from bins of labels that
             hold the same number of train pairs each, rarest labels first.
-        keep: ``both`` adds to the train rows, ``labels`` puts label texts in their place.
+        rows_kept: ``both`` adds label texts to the train rows, ``labels`` replaces the train rows.
         rows: draw that many of all rows, uniformly without replacement; ``train`` for as
             many as train had, the same cost for an epoch.
         seed: of all draws.
@@ -97,26 +139,42 @@ def gandalf(
            [0.5 , 0.  , 1.  , 0.5 ],
            [0.  , 0.  , 1.  , 1.  ]], dtype=float32)
     """
-    _check(data, delta, most, targets, low, sample, keep)
+    _check(data, delta, max_targets, targets, below_delta, sample, rows_kept)
     rng = np.random.default_rng(seed)
     train = data.train
     known = train.without(train.filter).targets
-    wanted, lower = _targets(known, delta=delta, most=most, graph=graph, kind=targets, mask=low == "mask", seed=seed)
+    label_targets, masked = _targets(
+        known,
+        delta=delta,
+        max_targets=max_targets,
+        graph=graph,
+        kind=targets,
+        mask=below_delta == "mask",
+        seed=seed,
+    )
     picked = _pick(np.bincount(known.indices, minlength=len(data.labels)), share, sample, rng)
-    new = _label_rows(data, wanted, lower, picked)
-    whole = train + new if keep == "both" else new
+    new = _label_rows(data, label_targets, masked, picked)
+    whole = train + new if rows_kept == "both" else new
     return data.replace(train=_draw(whole, len(train) if rows == "train" else rows, rng))
 
 
-def _check(data: Dataset, delta: float, most: int | None, targets: str, low: str, sample: str, keep: str) -> None:
+def _check(
+    data: Dataset,
+    delta: float,
+    max_targets: int | None,
+    targets: str,
+    below_delta: str,
+    sample: str,
+    rows_kept: str,
+) -> None:
     if not 0 <= delta < 1:
         raise SettingError(f"delta must be at least 0 and below 1, not {delta}", remedy="0.1 is a good start")
-    if most is not None and most < 1:
-        raise SettingError(f"most must be at least 1, not {most}", remedy="leave it out for no limit")
+    if max_targets is not None and max_targets < 1:
+        raise SettingError(f"max_targets must be at least 1, not {max_targets}", remedy="None means no limit")
     choose("targets", targets, ("conditional", "self", "glas"))
-    choose("low", low, ("negative", "mask"))
+    choose("below_delta", below_delta, ("negative", "mask"))
     choose("sample", sample, ("uniform", "tail"))
-    choose("keep", keep, ("both", "labels"))
+    choose("rows_kept", rows_kept, ("both", "labels"))
     check_texts(data)
 
 
@@ -124,30 +182,30 @@ def _targets(
     known: sparse.csr_matrix,
     *,
     delta: float,
-    most: int | None,
+    max_targets: int | None,
     graph: str | sparse.csr_matrix,
     kind: str,
     mask: bool,
     seed: int,
 ) -> tuple[sparse.csr_matrix, sparse.csr_matrix | None]:
-    """Return the targets [L, L] of the label texts, and the lesser pairs of the graph if they are to be masked."""
+    """Return the targets [L, L] of the label texts and, if ``mask``, the other pairs of the graph."""
     size = known.shape[1]
     if kind == "self" and not mask:
         return sparse.identity(size, dtype=np.float32, format="csr"), None
     conditional = _conditional(known, graph, delta if kind == "conditional" and not mask else 0.0, seed)
     source = (conditional + conditional.T).tocsr() / 2 if kind == "glas" else conditional
-    wanted = sparse.identity(size, dtype=np.float32, format="csr") if kind == "self" else _above(source, delta)
-    if wanted.nnz == size and kind != "self":
+    targets = sparse.identity(size, dtype=np.float32, format="csr") if kind == "self" else _above(source, delta)
+    if targets.nnz == size and kind != "self":
         warnings.warn(
             f"no two labels go together above delta {delta}: every label text has itself as its only target",
             stacklevel=4,
         )
-    if most is not None:
-        wanted = _at_most(wanted, most, np.random.default_rng([seed, most]))
-    lower = _pattern(source) - _pattern(wanted) if mask else None
+    if max_targets is not None:
+        targets = _largest(targets, max_targets, np.random.default_rng([seed, max_targets]))
+    masked = _pattern(source) - _pattern(targets) if mask else None
     if kind == "glas":
-        wanted.data = 1 / (1 + np.exp(-wanted.data))
-    return wanted, lower
+        targets.data = 1 / (1 + np.exp(-targets.data))
+    return targets, masked
 
 
 def _conditional(
@@ -177,11 +235,11 @@ def _above(matrix: sparse.csr_matrix, delta: float) -> sparse.csr_matrix:
     return sparse.csr_matrix((cells.data[keep], (cells.row[keep], cells.col[keep])), shape=matrix.shape)
 
 
-def _at_most(matrix: sparse.csr_matrix, most: int, rng: np.random.Generator) -> sparse.csr_matrix:
-    """Return the ``most`` largest cells of each row, the diagonal first, equal ones by chance."""
+def _largest(matrix: sparse.csr_matrix, count: int, rng: np.random.Generator) -> sparse.csr_matrix:
+    """Return the ``count`` largest cells of each row, the diagonal first; ties are broken at random."""
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     order = np.lexsort((rng.random(matrix.nnz), -matrix.data, matrix.indices != rows, rows))
-    first = order[np.arange(matrix.nnz) - matrix.indptr[rows] < most]  # rows are ascending, in order as in rows
+    first = order[np.arange(matrix.nnz) - matrix.indptr[rows] < count]  # order keeps rows ascending
     return sparse.csr_matrix((matrix.data[first], (rows[first], matrix.indices[first])), shape=matrix.shape)
 
 
@@ -201,16 +259,16 @@ def _pick(counts: NDArray[np.int64], share: float, sample: str, rng: np.random.G
 
 
 def _label_rows(
-    data: Dataset, wanted: sparse.csr_matrix, lower: sparse.csr_matrix | None, picked: NDArray[np.int64]
+    data: Dataset, targets: sparse.csr_matrix, masked: sparse.csr_matrix | None, picked: NDArray[np.int64]
 ) -> Split:
     names = (data.labels.uids[i] for i in picked.tolist())
     uids = name_rows("gandalf", names, data.train.uids)
     texts = [data.labels.texts[i] for i in picked.tolist()]
-    new = Split(texts, wanted[picked].astype(np.float32), uids)
-    if lower is None:
+    new = Split(texts, targets[picked].astype(np.float32), uids)
+    if masked is None:
         return new
-    lower.eliminate_zeros()
-    cells = lower[picked].tocoo()
+    masked.eliminate_zeros()
+    cells = masked[picked].tocoo()
     return new.filtering(np.stack([cells.row, cells.col], axis=1).astype(np.int64))
 
 

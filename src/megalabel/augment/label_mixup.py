@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from pydantic import PositiveFloat
 from scipy import sparse
 
-from megalabel.augment._mix import mix
-from megalabel.augment._rows import check_texts, how_many, name_rows
+from megalabel.augment._rows import Augmentation, TokenTable, check_texts, how_many, name_rows
+from megalabel.augment.mixup import mix
 from megalabel.data.dataset import Split
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
 
-__all__ = ["label_mixup"]
+__all__ = ["LabelMixupSettings", "label_mixup"]
+
+
+class LabelMixupSettings(Augmentation):
+    """Settings of :func:`label_mixup`, which explains them."""
+
+    kind: Literal["label_mixup"] = "label_mixup"
+    alpha: PositiveFloat = 1.0
+
+    def apply(self, data: Dataset, *, seed: int, token_table: TokenTable) -> Dataset:
+        """Return the data set with mixed rows among its train rows."""
+        del token_table
+        return label_mixup(data, share=self.share, alpha=self.alpha, seed=seed)
 
 
 def label_mixup(data: Dataset, *, share: float = 1.0, alpha: float = 1.0, seed: int = 0) -> Dataset:

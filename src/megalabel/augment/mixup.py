@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from pydantic import PositiveFloat
+from scipy import sparse
 
-from megalabel.augment._mix import mix
-from megalabel.augment._rows import how_many, name_rows
+from megalabel.augment._rows import Augmentation, TokenTable, how_many, name_rows
+from megalabel.data.dataset import Split
+from megalabel.errors import SettingError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from megalabel.data.dataset import Dataset
 
-__all__ = ["mixup"]
+__all__ = ["MixupSettings", "mix", "mixup"]
+
+
+class MixupSettings(Augmentation):
+    """Settings of :func:`mixup`, which explains them."""
+
+    kind: Literal["mixup"] = "mixup"
+    alpha: PositiveFloat = 1.0
+
+    def apply(self, data: Dataset, *, seed: int, token_table: TokenTable) -> Dataset:
+        """Return the data set with mixed rows among its train rows."""
+        del token_table
+        return mixup(data, share=self.share, alpha=self.alpha, seed=seed)
 
 
 def mixup(data: Dataset, *, share: float = 1.0, alpha: float = 1.0, seed: int = 0) -> Dataset:
@@ -48,3 +65,46 @@ def mixup(data: Dataset, *, share: float = 1.0, alpha: float = 1.0, seed: int = 
     uids = name_rows("mixup", rows.tolist(), train.uids)
     mixed = mix(train, train, np.stack([rows, others], axis=1), uids, alpha=alpha, rng=rng)
     return data.replace(train=train + mixed)
+
+
+def mix(
+    first: Split,
+    second: Split,
+    pairs: NDArray[np.int64],
+    uids: list[str],
+    *,
+    alpha: float,
+    rng: np.random.Generator,
+) -> Split:
+    """Return one row for each pair [n, 2] of a row of ``first`` and a row of ``second``.
+
+    Of each text a run of words is kept, a share drawn from Beta(alpha, alpha) of one and
+    the rest to 1 of the other, at least one word; targets are weighted by the share of the
+    words each brought. A filter pair of either row stays one unless the other row has it as
+    a target.
+    """
+    if not alpha > 0:
+        raise SettingError(f"alpha must be above 0, not {alpha}", remedy="1 draws shares uniformly")
+    wanted = rng.beta(alpha, alpha, len(pairs))
+    places = rng.random((len(pairs), 2))
+    texts, shares = [], np.empty(len(pairs))
+    for n, (a, b) in enumerate(pairs.tolist()):
+        left = _run(first.texts[a].split(), wanted[n], places[n, 0])
+        right = _run(second.texts[b].split(), 1 - wanted[n], places[n, 1])
+        texts.append(" ".join([*left, *right]))
+        shares[n] = len(left) / (len(left) + len(right)) if left or right else wanted[n]
+    targets = sparse.diags(shares) @ first.targets[pairs[:, 0]] + sparse.diags(1 - shares) @ second.targets[pairs[:, 1]]
+    targets = sparse.csr_matrix(targets, dtype=np.float32)
+    np.minimum(targets.data, 1.0, out=targets.data)
+    targets.eliminate_zeros()
+    found = first.excluded()[pairs[:, 0]] + second.excluded()[pairs[:, 1]]
+    known = targets.astype(bool)
+    cells = (found.astype(bool) > found.astype(bool).multiply(known)).tocoo()
+    return Split(texts, targets, uids, np.stack([cells.row, cells.col], axis=1).astype(np.int64))
+
+
+def _run(words: list[str], share: float, place: float) -> list[str]:
+    """Return a run of neighbouring words, that share of them and at least one; ``place`` in [0, 1) says where."""
+    size = min(len(words), max(1, round(share * len(words))))
+    start = int(place * (len(words) - size + 1))
+    return words[start : start + size]

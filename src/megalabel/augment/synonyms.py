@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+from pydantic import Field, PositiveInt
 
-from megalabel.augment._rows import how_many, name_rows
+from megalabel.augment._rows import Augmentation, TokenTable, how_many, name_rows
 from megalabel.data.dataset import Split
 from megalabel.errors import DataError, SettingError
 
@@ -17,10 +18,24 @@ if TYPE_CHECKING:
 
     from megalabel.data.dataset import Dataset
 
-__all__ = ["synonyms"]
+__all__ = ["SynonymsSettings", "synonyms"]
 
 WORD = re.compile(r"[^\W\d_]{3,}")  # shorter ones are mostly articles and endings
 BLOCK = 1024  # words whose similarities are held at once
+
+
+class SynonymsSettings(Augmentation):
+    """Settings of :func:`synonyms`, which explains them."""
+
+    kind: Literal["synonyms"] = "synonyms"
+    words: Annotated[float, Field(gt=0, le=1)] = 0.2
+    top: PositiveInt = 5
+    source: str = "minilm"  # of the token vectors: minilm or the folder of a model
+
+    def apply(self, data: Dataset, *, seed: int, token_table: TokenTable) -> Dataset:
+        """Return the data set with copies of train rows in which words are replaced."""
+        vectors, tokens = token_table(self.source)
+        return synonyms(data, vectors, tokens, share=self.share, words=self.words, top=self.top, seed=seed)
 
 
 def synonyms(

@@ -122,12 +122,7 @@ class Case:
         augment = self.recipe.augment
         if augment is None:
             return self.sizes.points
-        if isinstance(augment.rows, int):
-            return augment.rows
-        if augment.rows == "train":
-            return self.sizes.points
-        more = round(augment.share * (self.sizes.labels if augment.kind == "gandalf" else self.sizes.points))
-        return more if augment.keep == "labels" else self.sizes.points + more
+        return augment.count_rows(self.sizes.points, self.sizes.labels)
 
     @property
     def batch(self) -> int:

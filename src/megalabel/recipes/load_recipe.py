@@ -15,6 +15,7 @@ __all__ = ["dump_recipe", "list_recipes", "load_recipe", "make_recipe"]
 
 HOME = Path(__file__).parent
 UNKNOWN = "extra_forbidden"  # pydantic's word for it
+WRONG_KEYS = (UNKNOWN, "unknown_key")  # the second is that of megalabel.settings
 
 
 def list_recipes() -> list[str]:
@@ -54,7 +55,9 @@ def make_recipe(document: Mapping[str, Any], path: Path | None = None) -> Recipe
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        first = min(error.errors(), key=lambda one: one["type"] != UNKNOWN)  # a key missed may stand there misspelt
+        first = min(
+            error.errors(), key=lambda item: item["type"] not in WRONG_KEYS
+        )  # a missing key may be a misspelt one
         place = [str(part) for part in first["loc"]]
         key = ".".join(place) or "recipe"
         if first["type"] == UNKNOWN:
@@ -80,11 +83,13 @@ def _apply(document: dict[str, Any], change: str) -> None:
         raise SettingError(f"{change!r} is not key=value", remedy="for example training.epochs=3")
     *path, last = key.split(".")
     node = document
-    if path[:1] == ["augment"] and not isinstance(document.get("augment"), dict):  # a plain name, or nothing yet
-        named = document.get("augment") not in (None, "none")
-        document["augment"] = {"kind": document["augment"]} if named else {}
     for part in path:
-        node = node.setdefault(part, {})
+        current = node.get(part)
+        if current in (None, "none"):
+            node[part] = {}
+        elif isinstance(current, str) and part != "kind":  # a plain name stands for its kind
+            node[part] = {"kind": current}
+        node = node[part]
         if not isinstance(node, dict):
             raise SettingError(f"{part!r} in {key!r} has no keys of its own")
     try:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
 
+from megalabel.augment.settings import AugmentSettings
+
 __all__ = [
     "AugmentSettings",
     "Batching",
@@ -32,43 +34,6 @@ Positive = Annotated[float, Field(gt=0)]
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class AugmentSettings(_Strict):
-    """Rows made from the train rows before training; see :mod:`megalabel.augment`. ``augment: gandalf`` is enough."""
-
-    kind: Literal["gandalf", "mixup", "label_mixup", "synonyms"] = "gandalf"
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the labels (gandalf) or rows (others) that give a new row
-    delta: Annotated[float, Field(ge=0, lt=1)] = 0.1  # gandalf, as all to rows
-    most: PositiveInt | None = 5  # targets of a label text, the largest; None for no limit
-    graph: Literal["counts", "walk"] = "counts"
-    targets: Literal["conditional", "self", "glas"] = "conditional"
-    low: Literal["negative", "mask"] = "negative"
-    sample: Literal["uniform", "tail"] = "uniform"
-    keep: Literal["both", "labels"] = "both"
-    rows: PositiveInt | Literal["train"] | None = None
-    alpha: Positive = 1.0  # mixup, label_mixup
-    words: Annotated[float, Field(gt=0, le=1)] = 0.2  # synonyms, as all that follow
-    top: PositiveInt = 5
-    source: str = "minilm"  # of the token vectors: minilm or the folder of a model
-
-    def options(self) -> dict[str, Any]:
-        """Return the settings that belong to the kind."""
-        belongs = {
-            "gandalf": ("delta", "most", "graph", "targets", "low", "share", "sample", "keep", "rows"),
-            "mixup": ("share", "alpha"),
-            "label_mixup": ("share", "alpha"),
-            "synonyms": ("share", "words", "top", "source"),
-        }
-        return {name: getattr(self, name) for name in belongs[self.kind]}
-
-    @model_validator(mode="after")
-    def _fits(self) -> AugmentSettings:
-        known = {"kind", *self.options()}
-        for name, field in type(self).model_fields.items():
-            if name not in known and getattr(self, name) != field.default:
-                raise ValueError(f"{self.kind} has no setting {name}")
-        return self
 
 
 class Encoder(_Strict):
@@ -303,10 +268,8 @@ class Recipe(_Strict):
 
     @field_validator("augment", mode="before")
     @classmethod
-    def _by_name(cls, value: object) -> object:
-        if value == "none":
-            return None
-        return {"kind": value} if isinstance(value, str) else value
+    def _or_none(cls, value: object) -> object:
+        return None if value == "none" else value
 
     def stage(self, stage: Stage) -> Recipe:
         """Return the recipe of a stage."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from megalabel.augment import gandalf, label_mixup, mixup, synonyms
 from megalabel.encoders._source import folder_of, read_token_vectors, read_tokenizer
 from megalabel.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -36,12 +33,7 @@ def augment_train(recipe: Recipe, data: Dataset) -> Dataset:
     settings = recipe.augment
     if settings is None:
         return data
-    options: dict[str, Any] = {**settings.options(), "seed": recipe.seed}
-    if settings.kind == "synonyms":
-        vectors, vocabulary = _token_table(options.pop("source"))
-        return synonyms(data, vectors, vocabulary, **options)
-    kinds: dict[str, Callable[..., Dataset]] = {"gandalf": gandalf, "mixup": mixup, "label_mixup": label_mixup}
-    return kinds[settings.kind](data, **options)
+    return settings.apply(data, seed=recipe.seed, token_table=_token_table)
 
 
 def _token_table(source: str) -> tuple[NDArray[np.float32], list[str]]:

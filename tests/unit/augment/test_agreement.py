@@ -19,7 +19,7 @@ def test_counts_by_hand():
     assert found.share == 0.5
 
 
-@pytest.mark.parametrize("options", [{}, {"most": 2}, {"keep": "labels"}, {"targets": "glas"}])
+@pytest.mark.parametrize("options", [{}, {"max_targets": 2}, {"rows_kept": "labels"}, {"targets": "glas"}])
 def test_against_a_plain_loop(options):
     rng = np.random.default_rng(0)
     texts = ["a", "b", "c", *(f"text {i}" for i in range(30))]

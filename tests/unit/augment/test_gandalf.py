@@ -42,11 +42,11 @@ def test_golden_targets(data):
 def test_the_threshold_is_strict(data):
     kept = added(gandalf(data, delta=0.25), data)
     assert kept.tolist() == [[1, 0.5, 0, 0], *GOLDEN[1:]]
-    assert added(gandalf(data, delta=0.25, low="mask"), data).tolist() == kept.tolist()
+    assert added(gandalf(data, delta=0.25, below_delta="mask"), data).tolist() == kept.tolist()
 
 
 def test_lesser_pairs_can_be_masked(data):
-    found = gandalf(data, delta=0.25, low="mask")
+    found = gandalf(data, delta=0.25, below_delta="mask")
     assert found.train.filter.tolist() == [[5, 2]]
     assert len(gandalf(data, delta=0.25).train.filter) == 0
 
@@ -54,33 +54,33 @@ def test_lesser_pairs_can_be_masked(data):
 @pytest.mark.parametrize("most", [1, 3, 7])
 def test_no_more_targets_than_asked_for_and_the_largest(most):
     data = random_set(60, 20, seed=3)
-    every, few = (added(gandalf(data, delta=0, most=limit, seed=1), data) for limit in (None, most))
+    every, few = (added(gandalf(data, delta=0, max_targets=limit, seed=1), data) for limit in (None, most))
     assert np.array_equal((few > 0).sum(axis=1), np.minimum((every > 0).sum(axis=1), most))
     assert np.all(few.diagonal() == 1)
     assert np.all((few == every) | (few == 0))
     left = np.where(few == 0, every, 0).max(axis=1)  # the largest that was cut
     kept = np.where((few > 0) & ~np.eye(20, dtype=bool), few, np.inf).min(axis=1)
     assert np.all(left <= kept)
-    again = added(gandalf(data, delta=0, most=most, seed=1), data)
+    again = added(gandalf(data, delta=0, max_targets=most, seed=1), data)
     assert np.array_equal(few, again)
 
 
 def test_equal_targets_are_cut_by_chance():
     data = Dataset.from_lists([("all", list(range(40)))], [("t", [0])], [f"label {i}" for i in range(40)])
-    kept = added(gandalf(data, most=10), data) > 0
+    kept = added(gandalf(data, max_targets=10), data) > 0
     assert np.all(kept.sum(axis=1) == 10)
     assert kept.sum(axis=0).max() < 25  # not the same ten for every label
 
 
 def test_targets_over_the_limit_can_be_masked(data):
-    found = gandalf(data, most=2, low="mask")
+    found = gandalf(data, max_targets=2, below_delta="mask")
     assert added(found, data)[[0, 1, 3]].tolist() == [[1, 0.5, 0, 0], GOLDEN[1], GOLDEN[3]]
     assert {row for row, _ in found.train.filter.tolist()} == {5, 7}
 
 
 def test_self_annotation_is_the_identity(data):
     assert added(gandalf(data, targets="self"), data).tolist() == np.eye(4).tolist()
-    masked = gandalf(data, targets="self", low="mask")
+    masked = gandalf(data, targets="self", below_delta="mask")
     pairs = sorted((row - 5, label) for row, label in masked.train.filter.tolist())
     assert pairs == [(0, 1), (0, 2), (1, 0), (2, 0), (2, 3), (3, 2)]
 
@@ -92,7 +92,7 @@ def test_glas_targets_are_sigmoids_of_the_symmetric_graph(data, delta):
 
 
 def test_label_texts_alone(data):
-    found = gandalf(data, keep="labels")
+    found = gandalf(data, rows_kept="labels")
     assert found.train.texts == ["A", "B", "C", "D"]
     assert found.train.targets.toarray().tolist() == GOLDEN
 
@@ -134,15 +134,16 @@ def test_walks_have_the_same_shape():
     seed=st.integers(0, 999),
     delta=st.floats(0, 0.95),
     targets=st.sampled_from(["conditional", "self", "glas"]),
-    low=st.sampled_from(["negative", "mask"]),
+    below_delta=st.sampled_from(["negative", "mask"]),
     share=st.floats(0.05, 1.0),
     sample=st.sampled_from(["uniform", "tail"]),
 )
-def test_properties(points, labels, seed, delta, targets, low, share, sample):
+def test_properties(points, labels, seed, delta, targets, below_delta, share, sample):
     data = random_set(points, labels, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = gandalf(data, delta=delta, most=None, targets=targets, low=low, share=share, sample=sample, seed=seed)
+        options = {"targets": targets, "below_delta": below_delta, "share": share, "sample": sample, "seed": seed}
+        found = gandalf(data, delta=delta, max_targets=None, **options)
     old, new = data.train, found.train
     number = max(1, round(share * labels))
     assert len(new) == len(old) + number
@@ -173,7 +174,7 @@ def test_properties(points, labels, seed, delta, targets, low, share, sample):
     if targets == "conditional":
         np.testing.assert_allclose(rows, np.where(wanted, c, 0)[picked], rtol=1e-6)
     hidden = new.excluded()[len(old) :].toarray() > 0
-    assert (hidden == (((source > 0) & ~wanted)[picked] if low == "mask" else False)).all()
+    assert (hidden == (((source > 0) & ~wanted)[picked] if below_delta == "mask" else False)).all()
 
 
 def test_filtered_pairs_are_not_counted(data):
@@ -223,14 +224,14 @@ def test_held_out_rows_leave_no_trace():
     ("options", "words"),
     [
         ({"delta": 1.0}, "delta"),
-        ({"most": 0}, "most"),
+        ({"max_targets": 0}, "max_targets"),
         ({"delta": -0.1}, "delta"),
         ({"delta": float("nan")}, "delta"),
         ({"targets": "conditionl"}, "'conditional'"),
         ({"graph": "count"}, "'counts'"),
-        ({"low": "masked"}, "'mask'"),
+        ({"below_delta": "masked"}, "'mask'"),
         ({"sample": "tails"}, "'tail'"),
-        ({"keep": "label"}, "'labels'"),
+        ({"rows_kept": "label"}, "'labels'"),
         ({"share": 0}, "share"),
         ({"share": 1.5}, "share"),
         ({"rows": 10}, "9 to draw from"),

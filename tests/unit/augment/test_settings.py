@@ -1,0 +1,78 @@
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from megalabel.augment.settings import AUGMENTATIONS, AugmentSettings
+from megalabel.data import Dataset
+
+ADAPTER = TypeAdapter(AugmentSettings)
+ROWS = [("red shoe", [0, 1]), ("blue hat", [1, 2]), ("green shoe", [0]), ("old hat", [2, 1])]
+
+
+@pytest.fixture
+def data():
+    return Dataset.from_lists(ROWS, [("hat", [1])], ["a shoe", "a hat", "a cap"])
+
+
+def token_table(source):
+    return [[1, 0], [0.9, 0.1], [0, 1], [0.1, 1]], ["shoe", "boot", source, "cap"]
+
+
+@pytest.mark.parametrize("kind", AUGMENTATIONS)
+def test_the_planned_rows_are_the_real_rows(data, kind):
+    settings = ADAPTER.validate_python({"kind": kind} | ({"source": "hat"} if kind == "synonyms" else {}))
+    rows = settings.apply(data, seed=0, token_table=token_table).train
+    assert len(rows) == settings.count_rows(len(data.train), len(data.labels))
+    assert ADAPTER.validate_python(ADAPTER.dump_python(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    "changes", [{"rows": 2}, {"rows": "train"}, {"rows_kept": "labels"}, {"share": 0.34}, {"rows_kept": "both"}]
+)
+def test_the_planned_rows_of_gandalf(data, changes):
+    settings = ADAPTER.validate_python(changes)
+    rows = settings.apply(data, seed=0, token_table=token_table).train
+    assert len(rows) == settings.count_rows(len(data.train), len(data.labels))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"share": 0.5, "sample": "tail"},
+        {"targets": "self", "below_delta": "mask", "graph": "walk"},
+        {"max_targets": 1, "below_delta": "mask", "graph": "walk"},
+        {"max_targets": None, "below_delta": "mask"},
+        {"delta": 0, "below_delta": "mask"},
+        {"targets": "self", "delta": 0.1},  # the default may be written down
+    ],
+)
+def test_settings_that_have_an_effect(changes):
+    settings = ADAPTER.validate_python(changes)
+    assert settings.kind == "gandalf"
+    assert all(getattr(settings, name) == value for name, value in changes.items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sample": "tail"}, "sample has no effect: share is 1"),
+        ({"targets": "self", "delta": 0.2}, "delta has no effect: targets is self"),
+        ({"targets": "self", "max_targets": 3}, "max_targets has no effect: targets is self"),
+        ({"targets": "self", "graph": "walk"}, "graph has no effect: targets is self and below_delta is negative"),
+        ({"max_targets": 1, "delta": 0.2}, "delta has no effect: max_targets is 1"),
+        ({"max_targets": 1, "graph": "walk"}, "graph has no effect: max_targets is 1"),
+        ({"delta": 0, "max_targets": None, "below_delta": "mask"}, "below_delta has no effect"),
+        ({"most": 3}, "'most' is now called 'max_targets'"),
+        ({"low": "mask"}, "'low' is now called 'below_delta'"),
+        ({"keep": "labels"}, "'keep' is now called 'rows_kept'"),
+        ({"kind": "mixup", "delta": 0.2}, "unknown key 'delta'; choose one of: kind, share, alpha"),
+        ({"kind": "mixup", "alpha": 0}, "greater than 0"),
+        ({"kind": "label_mixup", "words": 0.2}, "unknown key 'words'"),
+        ({"kind": "synonyms", "source": "minilm", "tops": 3}, "did you mean 'top'?"),
+        ({"kind": "mixups"}, "did you mean 'mixup'?"),
+        ({"share": 0}, "greater than 0"),
+    ],
+)
+def test_settings_that_are_refused(changes, words):
+    with pytest.raises(ValidationError) as error:
+        ADAPTER.validate_python(changes)
+    assert words in error.value.errors()[0]["msg"]
