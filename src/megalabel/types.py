@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from os import PathLike
 
     import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from torch import Tensor
 
-__all__ = ["Batch", "Encoder", "Head", "Index", "Loss", "Targets", "Tokens", "TopK"]
+__all__ = ["Batch", "Encoder", "Index", "Loss", "Targets", "Tokens", "TopK", "View"]
 
 _TOLD_APART = 65_536  # texts that are compared at once
 
@@ -77,19 +77,39 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """The labels of one space that a batch is scored against: a pool shared by the batch, or candidates per row."""
+
+    targets: Targets  # over the pool's columns, or over the candidates' slots
+    pool: Tensor | None = None  # [P] ids shared by the batch, or all its candidates, ascending; None = all of the space
+    candidates: Tensor | None = None  # [B, S] ids per row, padded with -1
+    mask: Tensor | None = None  # [B, P] or [B, S] bool, False = the cell takes no part
+
+    def to(self, device: object) -> View:
+        """Return the same view on another device."""
+        parts = (None if part is None else part.to(device=device) for part in (self.pool, self.candidates, self.mask))  # type: ignore[call-overload]
+        return View(self.targets.to(device), *parts)
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step trains on. Targets always come from the full Y, so that a known positive is never a negative."""
+    """What one step trains on: queries, and a view for each label space in use.
+
+    Targets always come from the full Y, so that a known positive is never a negative.
+    """
 
     queries: Tensor  # [B] row numbers in the training set
-    targets: Targets  # over the pool's columns, or over the candidates' slots
-    pool: Tensor | None = None  # [P] label ids shared by the batch, or all its candidates; None = every label
-    candidates: Tensor | None = None  # [B, S] label ids per row, padded with -1
-    mask: Tensor | None = None  # [B, P] or [B, S] bool, False = the cell takes no part
+    views: Mapping[str, View]  # by label space; "labels" is the space of the labels themselves
+
+    @property
+    def view(self) -> View:
+        """The view of the labels themselves."""
+        return self.views["labels"]
 
     def to(self, device: object) -> Batch:
         """Return the same batch on another device."""
-        parts = (None if part is None else part.to(device=device) for part in (self.pool, self.candidates, self.mask))  # type: ignore[call-overload]
-        return Batch(self.queries.to(device=device), self.targets.to(device), *parts)  # type: ignore[call-overload]
+        views = {space: view.to(device) for space, view in self.views.items()}
+        return Batch(self.queries.to(device=device), views)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,22 +358,6 @@ class Encoder(Protocol):
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the folder that ``load_encoder`` reads, whole or not at all."""
-        ...
-
-
-class Head(Protocol):
-    """Turns encoder vectors into the two sides of a score: query [B, d] and labels [P, d] with an optional bias [P]."""
-
-    def support(self, pool: Tensor) -> Tensor:
-        """Label ids whose text must be encoded to score this pool."""
-        ...
-
-    def query(self, encoded: Tensor) -> Tensor:
-        """Query side [B, d] from encoder output."""
-        ...
-
-    def labels(self, pool: Tensor, encoded: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Label side: vectors [P, d] and bias [P] or None."""
         ...
 
 

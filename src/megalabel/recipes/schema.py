@@ -1,320 +1,295 @@
-"""What a recipe may say. Unknown keys and wrong types stop the run, with the nearest valid name."""
+"""What a recipe may say. An unknown key, a wrong type or a setting without effect stops the run."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
 
 from megalabel.augment.settings import AugmentSettings
+from megalabel.batching.settings import BatchingSettings
+from megalabel.encoders.settings import EncoderSettings
+from megalabel.errors import nearest
+from megalabel.heads import FittedSettings
+from megalabel.heads.dense import LABELS, DenseSettings
+from megalabel.heads.head import NGRAMS, AnyHead
+from megalabel.heads.memory import MemorySettings
+from megalabel.network.network import ENCODER
+from megalabel.network.spaces import AnySpace
+from megalabel.recipes.optimisers import OptimiserSettings
+from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Settings
 
-__all__ = [
-    "AugmentSettings",
-    "Batching",
-    "Encoder",
-    "FittedSettings",
-    "HeadSettings",
-    "LossSettings",
-    "Negatives",
-    "Optimiser",
-    "Positives",
-    "Predict",
-    "Recipe",
-    "Refresh",
-    "Search",
-    "Stage",
-    "TemperatureSettings",
-    "Training",
-]
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Dropout = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
+__all__ = ["Predict", "Recipe", "Stage", "Training"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Encoder(_Strict):
-    """The text encoder and its settings; ``options`` are those of the encoder's own class."""
-
-    kind: Literal["bag", "inception", "transformer"] = "bag"
-    source: str | None = "minilm"  # a name, a folder or minilm; all but transformers also take auto, or null to hash
-    query_length: PositiveInt | None = None  # tokens; what is over is cut
-    label_length: PositiveInt | None = None
-    options: dict[str, int | float | bool | str] = {}
-
-
-class TemperatureSettings(_Strict):
-    """What scores are divided by; heads that name the same ``share`` have one between them."""
-
-    value: Positive = 0.05
-    learn: bool = False
-    share: str | None = None
-
-
-class LossSettings(_Strict):
-    """A loss by name; ``symmetric`` is the weight of the query side, ``bce`` of an added BCE, the mean over cells."""
-
-    kind: Literal["bce", "softmax", "decoupled_softmax", "soft_top_k", "sup_con", "triplet", "squared_hinge"]
-    k: PositiveInt | Literal["positives"] = 5  # soft_top_k
-    alpha: Positive = 2.0  # soft_top_k
-    balanced: bool = False  # sup_con
-    margin: Positive = 0.3  # triplet
-    symmetric: Share | None = None
-    bce: Annotated[float, Field(ge=0)] = 0.0
-    cells: bool = False  # bce, squared_hinge: mean over rows and labels, not rows alone; for use beside another head
-
-    @model_validator(mode="after")
-    def _fits(self) -> LossSettings:
-        if self.cells and self.kind not in ("bce", "squared_hinge"):
-            raise ValueError(f"{self.kind} has no setting cells: it is no sum over labels")
-        return self
-
-
-class HeadSettings(_Strict):
-    """One kind of score; see :class:`megalabel.heads.Head`."""
-
-    tower: Literal["text", "free", "text+free"] = "text"
-    dim: PositiveInt | None = None
-    projection: Literal["none", "linear", "tanh", "residual"] = "none"
-    dropout: Dropout = 0.0
-    row_dropout: Dropout = 0.0
-    query_matrix: bool = False
-    normalise: bool = True
-    search_normalise: bool | None = None
-    bias: bool = False
-    start: Literal["random", "text", "points", "mix"] = "random"  # of the free vectors
-    temperature: TemperatureSettings = TemperatureSettings()
-    loss: LossSettings
-    weight: Annotated[float, Field(ge=0)] = 1.0  # of its loss; 0: the head stays as it starts
-
-
-class FittedSettings(_Strict):
-    """A head that is fitted when the network is trained: :class:`megalabel.heads.Memory`, ``Linear`` or ``Overlap``."""
-
-    kind: Literal["memory", "linear", "overlap"]
-    labels: Literal["none", "self", "gandalf"] = "none"  # label texts as rows: none, each for itself, or Gandalf's
-    most: PositiveInt | None = None  # targets of a label text, for gandalf
-    of: str = "ngrams"  # memory: what is compared, n-grams or the query vectors of the head with this name
-    nearest: PositiveInt = 50  # memory
-    power: Positive = 3.0  # memory
-    common: Annotated[float, Field(gt=0, le=1)] = 0.05  # n-grams of more rows find no neighbours; for speed, 1 is exact
-    C: Positive = 1.0  # linear, as all to prune
-    mined: PositiveInt = 100  # wrong labels of each row's nearest other rows: its hard negatives
-    uniform: Annotated[int, Field(ge=0)] = 50  # negatives of each label drawn at random
-    rounds: PositiveInt = 2  # trainings; from the second on, with the best wrong labels of the last
-    prune: Annotated[float, Field(ge=0)] = 0.1  # smaller weights are dropped
-    side: Literal["label", "query"] = "label"  # overlap: whose words make up the whole
-    half: Positive = 3.0  # overlap: words after which a word counts half
-
-    @property
-    def reads(self) -> str:
-        """What the head is given: ngrams, texts, or the name of a head of the network."""
-        return "texts" if self.kind == "overlap" else self.of
-
-    @model_validator(mode="after")
-    def _fits(self) -> FittedSettings:
-        rows = {"labels", "most", "common"}
-        belongs = {
-            "memory": rows | {"of", "nearest", "power"},
-            "linear": rows | {"C", "mined", "uniform", "rounds", "prune"},
-            "overlap": {"side", "half"},
-        }[self.kind]
-        for name, field in type(self).model_fields.items():
-            if name != "kind" and name not in belongs and getattr(self, name) != field.default:
-                raise ValueError(f"{self.kind} has no setting {name}")
-        return self
-
-
-class Positives(_Strict):
-    """Which positives of a query enter the pool."""
-
-    pick: Literal["one", "some", "all"] = "some"
-    count: PositiveInt = 3  # some
-    replacement: bool = False
-
-
-class Search(_Strict):
-    """How the best labels are found; see :mod:`megalabel.index`. ``search: hnsw`` is enough; null: its own default."""
-
-    kind: Literal["exact", "hnsw", "ivf"] = "exact"
-    M: Annotated[int, Field(ge=2)] | None = None  # hnsw, as the next two
-    ef_construction: PositiveInt | None = None
-    ef_search: PositiveInt | None = None
-    nlist: PositiveInt | None = None  # ivf, as all that follow
-    nprobe: PositiveInt | None = None
-    pq: PositiveInt | None = None
-    rerank: PositiveInt | None = None
-
-    def options(self) -> dict[str, int]:
-        """Return the settings that were given."""
-        return {name: value for name, value in self if name != "kind" and value is not None}
-
-    @model_validator(mode="after")
-    def _fits(self) -> Search:
-        belongs = {"hnsw": {"M", "ef_construction", "ef_search"}, "ivf": {"nlist", "nprobe", "pq", "rerank"}}
-        for name in self.options():
-            if name not in belongs.get(self.kind, ()):
-                raise ValueError(f"{self.kind} has no setting {name}")
-        return self
-
-
-class Negatives(_Strict):
-    """Labels that enter the pool beside the positives of the batch."""
-
-    uniform: Annotated[int, Field(ge=0)] = 0  # per batch; per query where each has its own candidates
-    mined: Annotated[int, Field(ge=0)] = 0  # per query, drawn from
-    top: PositiveInt = 30  # the best wrong labels of each query
-    search: Search = Search()  # that finds them
-
-    @field_validator("search", mode="before")
-    @classmethod
-    def _by_name(cls, value: object) -> object:
-        return {"kind": value} if isinstance(value, str) else value
-
-
-class Refresh(_Strict):
-    """When clusters and mined negatives are made anew, in epochs."""
-
-    start: Annotated[int, Field(ge=0)] = 5
-    every: PositiveInt = 5
-
-
-class Batching(_Strict):
-    """Which queries come together, and which labels they are scored against."""
-
-    batch_size: PositiveInt = 1024
-    least_batches: PositiveInt | None = None  # an epoch: a set too small for so many has smaller ones
-    order: Literal["shuffled", "clustered"] = "shuffled"
-    labels: Literal["pool", "all", "candidates"] = "pool"  # candidates: each query has its own
-    positives: Positives = Positives()
-    negatives: Negatives = Negatives()
-    cap: PositiveInt | None = None
-    log_q: bool = False
-    refresh: Refresh = Refresh()
-
-    def size(self, points: int) -> int:
-        """Return how many of so many points a batch has."""
-        if self.least_batches is None:
-            return self.batch_size
-        return min(self.batch_size, max(1, points // self.least_batches))
-
-
-class Optimiser(_Strict):
-    """One parameter group."""
-
-    kind: Literal["adamw", "row_adagrad", "lazy_adamw", "sgd"] = "adamw"
-    lr: Annotated[float, Field(gt=0, le=3e38)]  # float32 has little more
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-
-
-class Training(_Strict):
+class Training(Settings):
     """The loop."""
 
     epochs: PositiveInt
-    encoder: Optimiser
-    freeze: bool = False  # the encoder stays as it starts
-    tables: Optimiser | None = None  # features of a bag, free vectors; None: encoder's rates, row by row (lazy_adamw)
-    heads: Optimiser | None = None  # projections, temperature, bias; None follows encoder
+    encoder: OptimiserSettings  # of all encoders
+    tables: OptimiserSettings | None = None  # features of a bag, free vectors; None: encoder's rates (lazy_adamw)
+    heads: OptimiserSettings | None = None  # projections, temperature, bias; None follows encoder
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup: Share = 0.1  # of all steps
-    clip: Positive | None = 1.0
+    warmup: Fraction = 0.1  # of all steps
+    clip: PositiveFloat | None = None
     chunk_size: PositiveInt = 256  # texts whose activations are held at once
-    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of train held out where the data has no val rows
+    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of train held out if the data has no val rows
     evaluate_every: PositiveInt = 1  # epochs
     evaluate_on: PositiveInt | None = None  # validation rows at most, evenly spread; None takes all
     select: str = "nDCG@5"
     patience: PositiveInt | None = None  # evaluations without a better one
     refit: bool = False
     device: str = "auto"  # cpu, cuda, cuda:1, mps; auto: cuda if there is one, else cpu
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # encoder's; auto: bfloat16 for transformers on cuda
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # encoders'; auto: bfloat16 for transformers on cuda
+
+    @field_validator("encoder", "tables", "heads", mode="before")
+    @classmethod
+    def _no_short_form(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError("an optimiser needs a learning rate: {kind: adamw, lr: 1.0e-3}")
+        return value
 
 
-class Predict(_Strict):
-    """How heads are put together: weights given, chosen on validation, or a fusion of all heads fitted on it."""
+class Predict(Settings):
+    """How heads are put together: given weights, weights chosen on validation, or a fusion of all heads fitted on it."""
 
     weights: dict[str, float] | Literal["equal", "validation", "fusion"] = "equal"
-    candidates: PositiveInt = 100  # fusion: labels each head proposes
-    tail: Annotated[float, Field(ge=0, le=1)] = 0.0  # fusion: rank by p x (inverse propensity)^tail
+    candidates: PositiveInt = 100  # labels each head proposes
+    tail: Fraction = 0.0  # rank by p x (inverse propensity)^tail
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.require(self.weights == "fusion", "candidates tail", "weights is not fusion")
+        return self
 
 
-class Stage(_Strict):
-    """A training that comes before the recipe's own and leaves it its encoder; labels are clusters of labels."""
+class Stage(Settings):
+    """One part of a run: the recipe's differences, and where the stage begins.
 
-    name: Annotated[str, Field(pattern="^[a-z]+$")]
-    clusters: PositiveInt  # at most, balanced, on the mean of their points
-    changes: dict[str, Any] = {}  # parts of the recipe that are other in this stage; heads are given whole
+    ``heads`` are names of the recipe's heads, or a mapping of heads given whole; ``batching`` and ``training`` are
+    merged into those of the recipe, key by key.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {"changes": "heads, batching, training", "clusters": "space"}
+
+    name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
+    space: str | None = None  # its labels are the groups of this space
+    init_from: str | None = None  # an earlier stage, or the folder of a run; None: the stage before
+    freeze: tuple[str, ...] = ()  # encoders and heads that are not trained
+    drop: tuple[str, ...] = ()  # parts that the next stage does not take over
+    heads: tuple[str, ...] | dict[str, Any] | None = None
+    batching: dict[str, Any] = {}
+    training: dict[str, Any] = {}
 
 
-class Recipe(_Strict):
-    """One system: a choice of each part."""
+class Recipe(Settings):
+    """One system: a choice of each part.
+
+    Without ``stages`` a run has one stage, the recipe itself. With stages it has exactly those, in order; the model
+    is that of the last one.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {"fitted": "heads"}
 
     name: str
     paper: str
     about: str
     differs: str = ""
-    seed: int = 0
-    stages: list[Stage] = []
+    seed: NonNegativeInt = 0
     augment: AugmentSettings | None = None  # also a plain name: gandalf, none
-    encoder: Encoder = Encoder()
-    heads: dict[str, HeadSettings]
-    fitted: dict[str, FittedSettings] = {}  # heads that train no encoder
+    encoders: dict[str, EncoderSettings]  # by name; `encoder: {...}` is enough for one
+    spaces: dict[str, AnySpace] = {}
+    heads: dict[str, AnyHead]
     ngrams: dict[str, int | bool | list[int] | list[float]] = {}  # options of megalabel.encoders.SparseEncoder
-    batching: Batching = Batching()
+    batching: BatchingSettings = Field(default="pool", validate_default=True)
     training: Training
     predict: Predict = Predict()
+    space: str | None = None
+    init_from: str | None = None  # the folder of a run whose encoders and heads this one begins with
+    freeze: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_encoder(cls, document: Any) -> Any:
+        """Take ``encoder`` for a recipe with one encoder."""
+        if isinstance(document, Mapping) and "encoders" not in document:
+            document = dict(document)
+            document["encoders"] = {ENCODER: document.pop("encoder", "bag")}
+        return document
 
     @field_validator("augment", mode="before")
     @classmethod
-    def _or_none(cls, value: object) -> object:
+    def _no_augment(cls, value: object) -> object:
         return None if value == "none" else value
 
-    def stage(self, stage: Stage) -> Recipe:
-        """Return the recipe of a stage."""
-        document = self.model_dump(mode="json") | {"stages": [], "fitted": {}, "predict": {}}
-        return Recipe.model_validate(_merged(document, stage.changes))
+    # ------------------------------------------------------------------ its parts
+
+    @property
+    def encoder(self) -> Any:
+        """The settings of the first encoder, which is the only one of most recipes."""
+        return next(iter(self.encoders.values()))
+
+    @property
+    def dense_heads(self) -> dict[str, DenseSettings]:
+        """The heads that are trained by steps."""
+        return {name: head for name, head in self.heads.items() if isinstance(head, DenseSettings)}
+
+    @property
+    def fitted_heads(self) -> dict[str, FittedSettings]:
+        """The heads that are fitted once the network stands."""
+        return {name: head for name, head in self.heads.items() if isinstance(head, FittedSettings)}
+
+    @property
+    def label_heads(self) -> dict[str, DenseSettings]:
+        """The dense heads that score the labels themselves."""
+        return {name: head for name, head in self.dense_heads.items() if head.space is None}
+
+    def stage_recipes(self) -> list[tuple[Stage, Recipe]]:
+        """Return the stages of a run, each with its own recipe; a recipe without stages is its own one stage."""
+        if not self.stages:
+            return [(Stage(name="main"), self)]
+        last = self.stages[-1]
+        return [(stage, self._resolved(stage, last=stage is last)) for stage in self.stages]
+
+    def _resolved(self, stage: Stage, *, last: bool) -> Recipe:
+        document = self.model_dump(mode="json", by_alias=True, exclude={"stages"})
+        own = stage.heads if isinstance(stage.heads, dict) else None
+        names = stage.heads if isinstance(stage.heads, tuple) else tuple(self.heads)
+        for name in names:
+            if name not in self.heads:
+                raise ValueError(f"stage {stage.name}: there is no head {name!r}; {nearest(name, self.heads)}")
+        heads = {name: document["heads"][name] for name in names} if own is None else own
+        if not last:  # heads that train no encoder are fitted at the end, and only there are scores put together
+            heads = {name: head for name, head in heads.items() if name not in self.fitted_heads}
+            document |= {"predict": {}, "ngrams": {}}
+        document["heads"] = heads
+        for section, changes in (("batching", stage.batching), ("training", stage.training)):
+            document[section] = _merged(document[section], changes)
+        document |= {"space": stage.space, "freeze": stage.freeze, "drop": stage.drop, "init_from": stage.init_from}
+        document["spaces"] = {
+            name: space
+            for name, space in document["spaces"].items()
+            if name == stage.space or any(head.get("space") == name for head in heads.values())
+        }
+        try:
+            return Recipe.model_validate(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"])
+            raise ValueError(f"stage {stage.name}: {key}{': ' if key else ''}{first['msg']}") from None
+
+    # ------------------------------------------------------------------ checks
 
     @model_validator(mode="after")
-    def _stages_fit(self) -> Recipe:
-        if len({stage.name for stage in self.stages}) < len(self.stages):
+    def _check_stages(self) -> Self:
+        names = [stage.name for stage in self.stages]
+        if len(set(names)) < len(names):
             raise ValueError("stages must have different names")
-        for stage in self.stages:
-            if "encoder" in stage.changes:
-                raise ValueError(f"stage {stage.name}: all stages have the recipe's encoder")
-            try:
-                self.stage(stage)
-            except ValidationError as error:
-                first = error.errors()[0]
-                key = ".".join(str(part) for part in first["loc"])
-                raise ValueError(f"stage {stage.name}: {key}: {first['msg'].lower()}") from None
+        if not self.stages:
+            return self
+        if self.space or self.freeze or self.drop or self.init_from:
+            raise ValueError("space, freeze, drop and init_from belong to a stage in a recipe with stages")
+        used: set[str] = set()
+        for stage, recipe in self.stage_recipes():
+            used |= {stage.space or LABELS, *(head.label_space for head in recipe.dense_heads.values())}
+        _no_others("spaces", self.spaces, used, "no head and no stage scores it")
         return self
 
     @model_validator(mode="after")
-    def _fits(self) -> Recipe:
+    def _check_heads(self) -> Self:
         if not self.heads:
             raise ValueError("a recipe needs at least one head")
-        if not any(head.weight for head in self.heads.values()):
-            raise ValueError("a recipe needs a head whose weight is not 0")
-        if isinstance(self.predict.weights, dict) and set(self.predict.weights) != set(self.heads):
-            raise ValueError(f"predict.weights must name the heads {', '.join(self.heads)}")
-        if self.fitted and self.predict.weights != "fusion":
-            raise ValueError("heads under fitted need predict.weights: fusion")
-        for name, settings in self.fitted.items():
-            if name in self.heads or name == "all":
-                raise ValueError(f"fitted.{name} needs a name of its own")
-            if settings.of != "ngrams" and settings.of not in self.heads:
-                raise ValueError(f"fitted.{name}.of must be ngrams or one of the heads {', '.join(self.heads)}")
-        if self.batching.labels == "all" and (self.batching.negatives.mined or self.batching.negatives.uniform):
-            raise ValueError("with all labels in the loss there is nothing to mine or draw")
+        if not any(head.loss is not None for head in self.dense_heads.values()):
+            raise ValueError("a recipe needs a head with a loss")
+        for name, head in self.dense_heads.items():
+            _known(f"heads.{name}.encoder", head.encoder, self.encoders)
+            _known(f"heads.{name}.label_encoder", getattr(head, "label_encoder", None), self.encoders)
+            _known(f"heads.{name}.space", head.space, self.spaces)
+            if head.layer is not None and self.encoders[head.encoder or next(iter(self.encoders))].kind != "transformer":
+                raise ValueError(f"heads.{name}.layer: only a transformer has layers")
+        for name, head in self.fitted_heads.items():
+            if name in ("all", NGRAMS):
+                raise ValueError(f"heads.{name}: choose another name, {name!r} has a meaning of its own")
+            if isinstance(head, MemorySettings):
+                _known(f"heads.{name}.features", head.features, [NGRAMS, *self.label_heads])
+        if self.ngrams and not any(head.reads_ngrams for head in self.fitted_heads.values()):
+            raise ValueError("ngrams has no effect: no head reads n-grams")
+        used = {head.encoder or next(iter(self.encoders)) for head in self.dense_heads.values()}
+        used |= {getattr(head, "label_encoder", None) or "" for head in self.dense_heads.values()}
+        _no_others("encoders", self.encoders, used, "no head reads it")
+        if not self.stages:
+            spaces = {self.space or LABELS, *(head.label_space for head in self.dense_heads.values())}
+            _no_others("spaces", self.spaces, spaces, "no head scores it")
         return self
+
+    @model_validator(mode="after")
+    def _check_candidates(self) -> Self:
+        for name, head in self.dense_heads.items():
+            if head.candidates is None:
+                continue
+            source = head.candidates.source
+            _known(f"heads.{name}.candidates.from", source, [other for other in self.dense_heads if other != name])
+            chain = [name]
+            while (settings := self.dense_heads[chain[-1]].candidates) is not None:
+                if settings.source in chain:
+                    raise ValueError(f"heads.{name}.candidates: the heads propose candidates to each other in a circle")
+                chain.append(settings.source)
+            if self.dense_heads[source].loss is None:
+                raise ValueError(f"heads.{name}.candidates: {source!r} is not trained in this step, it has no loss")
+            if self.dense_heads[source].space is None and head.space is not None:
+                raise ValueError(f"heads.{name}.candidates: labels cannot propose groups of labels")
+        if self.stages:
+            return self
+        trained = [head for head in self.label_heads.values() if head.loss is not None]
+        pooled = any(head.candidates is None for head in trained)
+        if pooled and self.batching.labels == "heads":
+            raise ValueError("batching.labels is heads, but a head over the labels has no candidates from another head")
+        if not pooled and self.batching.labels != "heads" and (trained or self.space is None):
+            raise ValueError("batching.labels must be heads: no head is trained on labels that the batch picks")
+        return self
+
+    @model_validator(mode="after")
+    def _check_rest(self) -> Self:
+        weights = self.predict.weights
+        if isinstance(weights, dict) and set(weights) != set(self.dense_heads):
+            raise ValueError(f"predict.weights must name the heads {', '.join(self.dense_heads)}")
+        if self.fitted_heads and weights != "fusion":
+            raise ValueError(f"the head {next(iter(self.fitted_heads))!r} needs predict.weights: fusion")
+        parts = [*self.encoders, *self.dense_heads]
+        for key in ("freeze", "drop"):
+            for name in getattr(self, key):
+                _known(key, name, parts)
+        shares: dict[str, Any] = {}
+        for name, head in self.dense_heads.items():
+            share = head.temperature.share
+            if share is not None and shares.setdefault(share, head.temperature) != head.temperature:
+                raise ValueError(f"heads.{name}.temperature: heads that share a temperature must agree on it")
+        for share in shares:
+            if sum(head.temperature.share == share for head in self.dense_heads.values()) < 2 and not self.stages:
+                raise ValueError(f"temperature.share has no effect: only one head names {share!r}")
+        return self
+
+
+def _known(key: str, name: str | None, names: Iterable[str]) -> None:
+    names = list(names)
+    if name is not None and name not in names:
+        raise ValueError(f"{key} is {name!r}; {nearest(name, names) if names else 'there is none'}")
+
+
+def _no_others(key: str, names: Iterable[str], used: Iterable[str], reason: str) -> None:
+    used = set(used)
+    for name in names:
+        if name not in used:
+            raise ValueError(f"{key}.{name} has no effect: {reason}")
 
 
 def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with the changes put in, key by key; heads, and what is no mapping, are replaced."""
-    found = dict(document)
+    """Return the document with the changes put in, key by key; what is no mapping is replaced."""
+    merged = dict(document)
     for key, value in changes.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict) and key != "heads"
-        found[key] = _merged(found[key], value) if both else value
-    return found
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged

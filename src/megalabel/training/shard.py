@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from megalabel.types import Batch, Targets
+from megalabel.types import Targets, View
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["pool_part", "pool_sizes", "shard_batch"]
+__all__ = ["pool_part", "pool_sizes", "shard_view"]
 
 
 def pool_part(pool: Tensor | None, own: range) -> slice:
@@ -24,7 +24,7 @@ def pool_part(pool: Tensor | None, own: range) -> slice:
 
 
 def pool_sizes(pool: Tensor, labels: Sequence[int]) -> list[int]:
-    """Return how many labels of an ascending pool lie in each of consecutive shards, given how many labels those have.
+    """Return how many labels of an ascending pool lie in each of consecutive shards, given the sizes of the shards.
 
     >>> pool_sizes(torch.tensor([1, 5, 6]), [4, 0, 4])
     [1, 0, 2]
@@ -33,22 +33,22 @@ def pool_sizes(pool: Tensor, labels: Sequence[int]) -> list[int]:
     return [int(size) for size in ends.diff().tolist()]
 
 
-def shard_batch(batch: Batch, own: range) -> Batch:
-    """Return the batch with all its queries and those labels of its pool that lie in ``own``.
+def shard_view(view: View, own: range) -> View:
+    """Return the view with those labels of its pool that lie in ``own``, which may be none.
 
-    The labels of the new pool are numbered from the first of ``own``, as their rows are where they lie; a
-    pool of all labels stays one. The part may be empty. Candidates, with their targets, stay whole.
+    The labels of the new pool are numbered from the first of ``own``, as their rows are where they lie; a pool of
+    all labels stays one. Candidates, with their targets, stay whole.
 
     >>> targets = Targets(torch.tensor([0, 1]), torch.tensor([0, 2]), torch.ones(2), (2, 3))
-    >>> part = shard_batch(Batch(torch.tensor([7, 8]), targets, pool=torch.tensor([1, 5, 6])), range(4, 8))
+    >>> part = shard_view(View(targets, pool=torch.tensor([1, 5, 6])), range(4, 8))
     >>> part.pool.tolist(), part.targets.dense().tolist()
     ([1, 2], [[0.0, 0.0], [0.0, 1.0]])
     """
-    part = pool_part(batch.pool, own)
-    pool = None if batch.pool is None else batch.pool[part] - own.start
-    if batch.candidates is not None:
-        return Batch(batch.queries, batch.targets, pool, batch.candidates, batch.mask)
-    targets = batch.targets
+    part = pool_part(view.pool, own)
+    pool = None if view.pool is None else view.pool[part] - own.start
+    if view.candidates is not None:
+        return View(view.targets, pool, view.candidates, view.mask)
+    targets = view.targets
     here = (targets.cols >= part.start) & (targets.cols < part.stop)
     columns = Targets(
         targets.rows[here],
@@ -56,4 +56,4 @@ def shard_batch(batch: Batch, own: range) -> Batch:
         targets.values[here],
         (targets.shape[0], part.stop - part.start),
     )
-    return Batch(batch.queries, columns, pool, mask=None if batch.mask is None else batch.mask[:, part])
+    return View(columns, pool, mask=None if view.mask is None else view.mask[:, part])

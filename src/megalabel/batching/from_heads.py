@@ -1,0 +1,95 @@
+"""Candidates from the scores of another head: meta-classifiers, cascades and trees are this one rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from megalabel.batching.negatives import pairs_matrix
+from megalabel.types import Targets, View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["HeadCandidates"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadCandidates:
+    """Score each row against what another head scores best, and its own positives.
+
+    Targets come from the full relevance matrix, so a known positive is never a negative, and a positive is always
+    among the candidates (teacher forcing). Filtered pairs are left out.
+
+    LightXML (Jiang et al., AAAI 2021), CascadeXML (Kharbanda et al., NeurIPS 2022) and InceptionXML+ train
+    classifiers on such candidates.
+
+    Args:
+        targets: [N, size] relevance of the train rows in the space of the head that is trained.
+        relation: [groups, size], 1 where a group of the proposing head's space holds a label of this one; None if
+            both heads score the same space.
+        filter: [n, 2] pairs (row, label) that are neither right nor wrong, or None.
+
+    >>> relation = sparse.csr_matrix(np.array([[1, 1, 0, 0], [0, 0, 1, 1]], dtype=np.float32))
+    >>> maker = HeadCandidates(sparse.csr_matrix(np.array([[1, 0, 0, 1]], dtype=np.float32)), relation)
+    >>> view = maker.view(np.array([0]), np.array([[0]]))  # group 0 is proposed
+    >>> view.candidates.tolist(), view.targets.dense().tolist()
+    ([[0, 1, 3]], [[1.0, 0.0, 1.0]])
+    """
+
+    targets: sparse.csr_matrix
+    relation: sparse.csr_matrix | None = None
+    filter: NDArray[np.int64] | None = None
+
+    def view(self, rows: NDArray[np.int64], proposed: NDArray[np.int64]) -> View:
+        """Return the candidates of ``rows`` [B], given the groups or labels [B, top] proposed for each, -1 for none."""
+        size = self.targets.shape[1]
+        valid = proposed >= 0
+        picked = np.repeat(np.arange(len(rows)), valid.sum(axis=1)), proposed[valid]
+        groups = size if self.relation is None else self.relation.shape[0]
+        chosen = sparse.csr_matrix((np.ones(len(picked[0]), dtype=np.float32), picked), shape=(len(rows), groups))
+        labels = chosen if self.relation is None else sparse.csr_matrix(chosen @ self.relation)
+        truth = sparse.csr_matrix(self.targets[rows])
+        cells = sparse.csr_matrix(_ones(labels) + _ones(truth))
+        if self.filter is not None and len(self.filter):
+            ignored = _ones(sparse.csr_matrix(pairs_matrix(self.filter, self.targets.shape)[rows]))
+            cells = sparse.csr_matrix(cells - cells.multiply(ignored))
+            truth = sparse.csr_matrix(truth - truth.multiply(ignored))
+            cells.eliminate_zeros()
+            truth.eliminate_zeros()
+        cells.sort_indices()
+        return _padded(cells, truth)
+
+
+def _padded(cells: sparse.csr_matrix, truth: sparse.csr_matrix) -> View:
+    """Return the labels of each row side by side, padded with -1, and their targets."""
+    counts = np.diff(cells.indptr)
+    rows = np.repeat(np.arange(cells.shape[0]), counts)
+    slots = np.arange(cells.nnz) - np.repeat(cells.indptr[:-1], counts)
+    candidates = np.full((cells.shape[0], max(1, int(counts.max(initial=0)))), -1, dtype=np.int64)
+    candidates[rows, slots] = cells.indices
+    keys = rows * np.int64(cells.shape[1]) + cells.indices  # ascending
+    truth.sort_indices()
+    positive = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
+    places = np.searchsorted(keys, positive * np.int64(cells.shape[1]) + truth.indices)
+    targets = Targets(
+        torch.from_numpy(positive.astype(np.int64)),
+        torch.from_numpy(slots[places].astype(np.int64)),
+        torch.from_numpy(truth.data.astype(np.float32)),
+        (candidates.shape[0], candidates.shape[1]),
+    )
+    present = candidates >= 0
+    return View(
+        targets,
+        pool=torch.from_numpy(np.unique(candidates[present])),
+        candidates=torch.from_numpy(candidates),
+        mask=torch.from_numpy(present),
+    )
+
+
+def _ones(matrix: sparse.csr_matrix) -> sparse.csr_matrix:
+    return sparse.csr_matrix((np.ones(matrix.nnz, dtype=np.float32), matrix.indices, matrix.indptr), shape=matrix.shape)
