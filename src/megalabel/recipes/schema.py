@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
 
+from megalabel.losses.settings import LossSettings
+
 __all__ = [
     "AugmentSettings",
     "Batching",
@@ -88,25 +90,6 @@ class TemperatureSettings(_Strict):
     value: Positive = 0.05
     learn: bool = False
     share: str | None = None
-
-
-class LossSettings(_Strict):
-    """A loss by name; ``symmetric`` is the weight of the query side, ``bce`` of an added BCE, the mean over cells."""
-
-    kind: Literal["bce", "softmax", "decoupled_softmax", "soft_top_k", "sup_con", "triplet", "squared_hinge"]
-    k: PositiveInt | Literal["positives"] = 5  # soft_top_k
-    alpha: Positive = 2.0  # soft_top_k
-    balanced: bool = False  # sup_con
-    margin: Positive = 0.3  # triplet
-    symmetric: Share | None = None
-    bce: Annotated[float, Field(ge=0)] = 0.0
-    cells: bool = False  # bce, squared_hinge: mean over rows and labels, not rows alone; for use beside another head
-
-    @model_validator(mode="after")
-    def _fits(self) -> LossSettings:
-        if self.cells and self.kind not in ("bce", "squared_hinge"):
-            raise ValueError(f"{self.kind} has no setting cells: it is no sum over labels")
-        return self
 
 
 class HeadSettings(_Strict):

@@ -11,8 +11,8 @@ from torch.nn.functional import embedding
 
 from megalabel.heads import Head, Temperature
 from megalabel.losses import streamed
+from megalabel.losses.settings import build_loss
 from megalabel.ranks import ALONE, Ranks
-from megalabel.training.build_loss import build_loss
 from megalabel.training.gradcache import GradientCache
 from megalabel.training.score_candidates import score_candidates
 from megalabel.training.shard_batch import pool_part, pool_sizes, shard_batch
