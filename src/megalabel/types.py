@@ -236,7 +236,6 @@ class Positives:
     rows: Tensor  # [n] int64
     cols: Tensor  # [n] int64
     values: Tensor  # [n] relevance in (0, 1]
-    weights: Tensor  # [n] weight of the label, 1 unless label weights were given
     scores: Tensor  # [n]
     shape: tuple[int, int]  # (B, P)
 

@@ -19,52 +19,50 @@ def logsumexp(xs):
     return top + math.log(sum(math.exp(x - top) for x in xs))
 
 
-def cells(s, y, mask, w, log_q):
-    """Positives as (score, y, w) and scores of negatives of one row."""
+def cells(s, y, mask, log_q):
+    """Positives as (score, y) and scores of negatives of one row."""
     positives, negatives = [], []
     for col in range(len(s)):
         if mask is not None and not mask[col]:
             continue
         if y[col] > 0:
-            positives.append((s[col], y[col], 1.0 if w is None else w[col]))
+            positives.append((s[col], y[col]))
         else:
             negatives.append(s[col] - (0.0 if log_q is None else log_q[col]))
     return positives, negatives
 
 
 def shares(positives):
-    total = sum(y for _, y, _ in positives)
-    return [w * y / total for _, y, w in positives]
+    total = sum(y for _, y in positives)
+    return [y / total for _, y in positives]
 
 
 def bce(positives, negatives):
-    return sum(softplus(s) for s in negatives) + sum(
-        w * y * softplus(-s) + (1 - y) * softplus(s) for s, y, w in positives
-    )
+    return sum(softplus(s) for s in negatives) + sum(y * softplus(-s) + (1 - y) * softplus(s) for s, y in positives)
 
 
 def squared_hinge(positives, negatives, margin=1.0):
     return sum(max(0, margin + s) ** 2 for s in negatives) + sum(
-        w * y * max(0, margin - s) ** 2 + (1 - y) * max(0, margin + s) ** 2 for s, y, w in positives
+        y * max(0, margin - s) ** 2 + (1 - y) * max(0, margin + s) ** 2 for s, y in positives
     )
 
 
 def softmax(positives, negatives, how="mean", balanced=False):
     count = math.log(len(positives)) if balanced and positives else 0.0
-    lse = logsumexp([s - count for s, _, _ in positives] + negatives)
-    parts = shares(positives) if how == "mean" else [w * y for _, y, w in positives]
-    return sum(a * (lse - s) for a, (s, _, _) in zip(parts, positives, strict=True))
+    lse = logsumexp([s - count for s, _ in positives] + negatives)
+    parts = shares(positives) if how == "mean" else [y for _, y in positives]
+    return sum(a * (lse - s) for a, (s, _) in zip(parts, positives, strict=True))
 
 
 def decoupled_softmax(positives, negatives):
     total = 0.0
-    for a, (s, _, _) in zip(shares(positives), positives, strict=True):
+    for a, (s, _) in zip(shares(positives), positives, strict=True):
         total -= a * (s - logsumexp([s, *negatives]))
     return total
 
 
 def soft_top_k(positives, negatives, k, alpha=2.0):
-    scores = [s for s, _, _ in positives] + negatives
+    scores = [s for s, _ in positives] + negatives
     k = len(positives) if k == "positives" else k
     if k >= len(scores) or not positives:
         return 0.0
@@ -72,13 +70,13 @@ def soft_top_k(positives, negatives, k, alpha=2.0):
     for _ in range(200):
         t = (lo + hi) / 2
         lo, hi = (t, hi) if sum(sigmoid(alpha * (s + t)) for s in scores) < k else (lo, t)
-    return sum(a * softplus(-alpha * (s + t)) for a, (s, _, _) in zip(shares(positives), positives, strict=True))
+    return sum(a * softplus(-alpha * (s + t)) for a, (s, _) in zip(shares(positives), positives, strict=True))
 
 
 def triplet(positives, negatives, margin=0.3, k=10, temperature=0.1):
     hardest = sorted(negatives, reverse=True)[:k]
     total = 0.0
-    for a, (s, _, _) in zip(shares(positives), positives, strict=True):
+    for a, (s, _) in zip(shares(positives), positives, strict=True):
         violators = [n for n in hardest if n - s + margin > 0]
         norm = logsumexp(n / temperature for n in violators)
         total += a * sum(math.exp(n / temperature - norm) * (n - s + margin) for n in violators)
@@ -89,6 +87,4 @@ def probabilistic_contrastive(positives, negatives, c=0.75, d=3.0, k=None, thres
     scale = 1 / d if scaled else 1.0
     negatives = negatives if k is None else sorted(negatives, reverse=True)[:k]
     terms = [-scale * math.log(1 - c * math.exp(d * (s - 1))) for s in negatives]
-    return sum(t for t in terms if t >= threshold) + sum(
-        w * y * scale * (d * (1 - s) - math.log(c)) for s, y, w in positives
-    )
+    return sum(t for t in terms if t >= threshold) + sum(y * scale * (d * (1 - s) - math.log(c)) for s, y in positives)

@@ -44,7 +44,7 @@ def test_recipe_is_valid_short_and_rebuilds_itself(path):
         ("training.tables={kind: adamw, lrs: 1}", "did you mean 'lr'?"),
         ("stages=[{names: one}]", "did you mean 'name'?"),
         ("augment={del: 0.5}", "did you mean 'delta'?"),
-        ("heads.dual.loss.cells=true", "decoupled_softmax has no setting cells"),
+        ("heads.dual.loss.cells=true", "unknown key"),
         ("training", "key=value"),
         ("seed.x=1", "seed"),
         ("predict.weights={dual: 1, other: 2}", "predict.weights"),

@@ -113,7 +113,7 @@ def gandalf(
             (Z^1, no graph); ``glas``, sigma(S) for the pairs with S > delta, where
             S = (C + C^T) / 2 is symmetric with diagonal 1, so a label text has itself at
             sigma(1) = 0.73: the optimum of BCE is then that of the regulariser of Guo et
-            al. 2019 (:func:`megalabel.losses.glas`). Pairs outside have sigma(0) = 1/2 in
+            al. 2019. Pairs outside have sigma(0) = 1/2 in
             the formula, which would make every label half relevant to every other: they
             are negatives.
         below_delta: what pairs of the graph are that are no targets (c <= delta, or beyond

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from megalabel.losses.bce import BCE
 from megalabel.losses.decoupled_softmax import DecoupledSoftmax
-from megalabel.losses.glas import glas
 from megalabel.losses.probabilistic_contrastive import ProbabilisticContrastive
 from megalabel.losses.soft_top_k import SoftTopK
 from megalabel.losses.softmax import Softmax
@@ -31,6 +30,5 @@ __all__ = [
     "SupCon",
     "Symmetric",
     "Triplet",
-    "glas",
     "streamed",
 ]

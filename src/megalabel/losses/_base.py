@@ -40,12 +40,11 @@ def count_cells(shape: tuple[int, int], mask: Tensor | None) -> int:
 
 
 def shares(positives: Positives, ranks: Ranks | None = None, how: str = "mean") -> Tensor:
-    """Return the part each positive takes in its row's loss [n]: w y / sum(y) for ``mean``, w y for ``sum``."""
-    part = positives.weights * positives.values
+    """Return the share of each positive in its row's loss [n]: y / sum(y) for ``mean``, y for ``sum``."""
     if how == "sum":
-        return part
+        return positives.values
     total = row_sum(positives, positives.values)
-    return part / spread(positives, total if ranks is None else ranks.sum(total))
+    return positives.values / spread(positives, total if ranks is None else ranks.sum(total))
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,6 @@ class RowLoss(ABC):
         mask: Tensor | None = None,
         *,
         log_q: Tensor | None = None,
-        label_weights: Tensor | None = None,
     ) -> Tensor:
         """Return the loss of a block of scores.
 
@@ -84,14 +82,13 @@ class RowLoss(ABC):
             targets: dense [B, P] or :class:`megalabel.types.Targets`; values in (0, 1], 0 is a negative.
             mask: [B, P] bool (or what broadcasts to it); False takes the cell out.
             log_q: [P], log of how likely each label was to be in the pool; taken from the scores of negatives.
-            label_weights: [P], weight of each label where it is a positive.
 
         Returns:
             A scalar, or [B] with ``reduction="none"``.
         """
         if log_q is not None:
             self._check_log_q()
-        negatives, positives = split(scores, targets, mask, log_q, label_weights)
+        negatives, positives = split(scores, targets, mask, log_q)
         rows = self._rows(negatives, positives)
         if self.reduction == "none":
             return rows

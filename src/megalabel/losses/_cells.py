@@ -36,7 +36,6 @@ def find_positives(
     shape: tuple[int, int],
     like: Tensor,
     mask: Tensor | None = None,
-    label_weights: Tensor | None = None,
 ) -> Positives:
     """List the positive cells that take part; their scores are still to be filled in.
 
@@ -45,7 +44,6 @@ def find_positives(
         shape: (B, P) of the scores.
         like: a tensor whose type and device the values take.
         mask: [B, P] bool or None.
-        label_weights: [P] or None.
     """
     if tuple(targets.shape) != shape:
         raise DataError(f"targets have shape {tuple(targets.shape)}, scores {shape}")
@@ -59,13 +57,7 @@ def find_positives(
     if mask is not None:
         keep = keep & mask[rows, cols]
     rows, cols, values = rows[keep], cols[keep], values[keep].to(like.dtype)
-    if label_weights is None:
-        weights = torch.ones_like(values)
-    elif label_weights.shape != (shape[1],):
-        raise DataError(f"label_weights have shape {tuple(label_weights.shape)}, expected ({shape[1]},)")
-    else:
-        weights = label_weights.to(like).index_select(0, cols)
-    return Positives(rows, cols, values, weights, torch.empty_like(values), shape)
+    return Positives(rows, cols, values, torch.empty_like(values), shape)
 
 
 def split(
@@ -73,7 +65,6 @@ def split(
     targets: Tensor | Targets,
     mask: Tensor | None = None,
     log_q: Tensor | None = None,
-    label_weights: Tensor | None = None,
 ) -> tuple[Tensor, Positives]:
     """Split scores [B, P] into negatives [B, P], -inf where a cell is positive or masked, and the sparse positives.
 
@@ -87,9 +78,9 @@ def split(
     shape = (scores.shape[0], scores.shape[1])
     scores = widen(scores)
     mask = None if mask is None else check_mask(mask, shape)
-    found = find_positives(targets, shape, scores, mask, label_weights)
-    flat = found.rows * shape[1] + found.cols
-    positives = replace(found, scores=scores.reshape(-1).index_select(0, flat))
+    positives = find_positives(targets, shape, scores, mask)
+    flat = positives.rows * shape[1] + positives.cols
+    positives = replace(positives, scores=scores.reshape(-1).index_select(0, flat))
     out = torch.zeros(shape, dtype=torch.bool, device=scores.device) if mask is None else (~mask).contiguous()
     out.view(-1).index_fill_(0, flat, True)
     shifted = scores if log_q is None else scores - log_q.to(scores)

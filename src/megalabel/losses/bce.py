@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch.nn.functional import softplus
@@ -11,6 +11,10 @@ from torch.nn.functional import softplus
 from megalabel.losses._base import RowLoss
 from megalabel.losses._cells import row_sum
 from megalabel.losses._streams import SeparableStream
+from megalabel.losses.sum import Sum
+from megalabel.losses.symmetric import SymmetricSettings
+from megalabel.settings import NonNegative
+from megalabel.types import Loss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,22 +25,46 @@ FOLD = 20.0  # four exponentials of scores up to here can be multiplied in float
 FAR = 40.0  # above it, softplus(x) is x to the last bit of float64
 
 
+class BCESettings(SymmetricSettings):
+    """Settings of :class:`BCE`."""
+
+    kind: Literal["bce"]
+    cells: bool = False  # mean over rows and labels instead of rows only; for a head trained beside another
+
+    def row_loss(self) -> BCE:
+        """Return the loss of this kind."""
+        return BCE(reduction="cells" if self.cells else "mean")
+
+
+class LossWithBCE(SymmetricSettings):
+    """Settings of a loss to which a BCE can be added.
+
+    That BCE is the mean over queries and labels (UniDEC, Kharbanda et al. 2024, arXiv 2405.03714); as a sum over
+    labels it would outweigh the loss it is added to by the size of the pool. It has no label side.
+    """
+
+    bce: NonNegative = 0.0  # weight of the added BCE
+
+    def build(self) -> Loss:
+        """Return the loss with everything these settings add to it."""
+        loss = super().build()
+        return Sum((loss, BCE(reduction="cells")), weights=(1.0, self.bce)) if self.bce else loss
+
+
 @dataclass(frozen=True)
 class BCE(RowLoss):
     r"""Ask of every label on its own: does it belong to the query or not?
 
     .. math::
-        \ell_i = \sum_l w_l\, y_{il} \log(1 + e^{-s_{il}}) + (1 - y_{il}) \log(1 + e^{s_{il}})
+        \ell_i = \sum_l y_{il} \log(1 + e^{-s_{il}}) + (1 - y_{il}) \log(1 + e^{s_{il}})
 
-        \partial \ell_i / \partial s_{il} = \sigma(s_{il}) - y_{il} \quad (w_l = 1)
+        \partial \ell_i / \partial s_{il} = \sigma(s_{il}) - y_{il}
 
     Summed over labels, then the mean over rows; ``reduction="cells"`` is the mean over
     both, as published code has it, small beside the losses of a whole row. Soft targets y in (0, 1] are real-valued
     targets: the optimum of a cell is :math:`\sigma(s) = y`. A row without positives keeps
-    the pure negative term. ``label_weights`` w multiply the positive half: with 1/p_l
-    they are the propensity weights of Jain et al. 2016, with 2/p_l - 1 the convex upper
-    bound of Qaraei et al. 2021. ``log_q`` is taken from the scores of negatives, which
-    for small probabilities is the same as weighting a sampled negative by 1/q.
+    the pure negative term. ``log_q`` is taken from the scores of negatives, which for
+    small probabilities is the same as weighting a sampled negative by 1/q.
 
     Cosines lie in [-1, 1], so that a bare BCE on them cannot say "no" to a million
     labels: give it a temperature and a bias, learnt if you like (Zhai et al. 2023,
@@ -92,4 +120,4 @@ class BCE(RowLoss):
 
     def _positive(self, positives: Positives) -> Tensor:
         s, y = positives.scores, positives.values
-        return positives.weights * y * softplus(-s, 1.0, FAR) + (1 - y) * softplus(s, 1.0, FAR)
+        return y * softplus(-s, 1.0, FAR) + (1 - y) * softplus(s, 1.0, FAR)

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from torch.nn.functional import softplus
 
 from megalabel.losses._base import RowLoss, shares
 from megalabel.losses._cells import logsumexp, row_sum, spread
 from megalabel.losses._streams import LogSumExpStream
-from megalabel.losses.bce import FAR
+from megalabel.losses.bce import FAR, LossWithBCE
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from megalabel.types import Positives, Ranks, Stream
+
+
+class DecoupledSoftmaxSettings(LossWithBCE):
+    """Settings of :class:`DecoupledSoftmax`."""
+
+    kind: Literal["decoupled_softmax"]
+
+    def row_loss(self) -> DecoupledSoftmax:
+        """Return the loss of this kind."""
+        return DecoupledSoftmax()
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class DecoupledSoftmax(RowLoss):
         \ell_i = - \sum_{p \in P_i} a_{ip} \log \frac{e^{s_{ip}}}{e^{s_{ip}} + \sum_{n \notin P_i} e^{s_{in}}}
                = \sum_p a_{ip} \log(1 + e^{N_i - s_{ip}}), \qquad N_i = \log \sum_{n \notin P_i} e^{s_{in}}
 
-    with q_p = sigma(s_p - N) and a = w y / sum(y):
+    with q_p = sigma(s_p - N) and a = y / sum(y):
 
     .. math::
         \partial \ell_i / \partial s_p = -a_p (1 - q_p), \qquad
@@ -39,8 +49,8 @@ class DecoupledSoftmax(RowLoss):
     drops the positive itself.
 
     Soft targets y in (0, 1] are weights y / sum(y) on the positives. Rows without
-    positives, and rows without negatives, give 0. ``label_weights`` w scale the term of a
-    positive; ``log_q`` makes negatives enter as e^s / q (see :class:`Softmax`).
+    positives, and rows without negatives, give 0. ``log_q`` makes
+    negatives enter as e^s / q (see :class:`Softmax`).
 
     Example:
         >>> import torch

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, PositiveInt
 
 from megalabel.losses._base import RowLoss, require
 from megalabel.losses._cells import row_sum
 from megalabel.losses._streams import SeparableStream, TopStream
+from megalabel.losses.bce import LossWithBCE
+from megalabel.settings import NonNegative, PositiveFloat
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,15 +20,30 @@ if TYPE_CHECKING:
     from megalabel.types import Positives, Ranks, Stream
 
 
+class ProbabilisticContrastiveSettings(LossWithBCE):
+    """Settings of :class:`ProbabilisticContrastive`; the defaults are those of SiameseXML's second stage."""
+
+    kind: Literal["probabilistic_contrastive"]
+    c: Annotated[float, Field(gt=0, lt=1)] = 0.75
+    d: PositiveFloat = 3.0
+    k: PositiveInt | None = None  # hardest negatives of each row; None: all
+    threshold: NonNegative = 0.05  # smaller terms of negatives are left out
+    scaled: bool = True  # by 1/d
+
+    def row_loss(self) -> ProbabilisticContrastive:
+        """Return the loss of this kind."""
+        return ProbabilisticContrastive(c=self.c, d=self.d, k=self.k, threshold=self.threshold, scaled=self.scaled)
+
+
 @dataclass(frozen=True)
 class ProbabilisticContrastive(RowLoss):
     r"""Fit the model P(relevant | cosine) = c exp(d (s - 1)) by maximum likelihood.
 
     .. math::
-        \ell_i = \frac{1}{d} \Big[ \sum_{p \in P_i} w_p\, y_{ip} \big( d (1 - s_{ip}) - \log c \big)
+        \ell_i = \frac{1}{d} \Big[ \sum_{p \in P_i} y_{ip} \big( d (1 - s_{ip}) - \log c \big)
                - \sum_{n \notin P_i} \log \big( 1 - c\, e^{d (s_{in} - 1)} \big) \Big]
 
-        \partial / \partial s_p = - w_p\, y_{ip}, \qquad
+        \partial / \partial s_p = - y_{ip}, \qquad
         \partial / \partial s_n = \frac{c\, e^{d (s_n - 1)}}{1 - c\, e^{d (s_n - 1)}}
 
     Dahiya et al. 2021, "SiameseXML: Siamese networks meet extreme classifiers with 100M
@@ -36,8 +55,7 @@ class ProbabilisticContrastive(RowLoss):
     Takes cosines with temperature 1. The formula has a pole at s = 1 - log(c)/d, above
     every cosine; scores beyond halfway between 1 and the pole are clamped there (and get
     no gradient). Summed over labels, then the mean over rows. A row without positives
-    keeps the negative terms. Soft targets y in (0, 1] weight the positive term; so do
-    ``label_weights`` w (Jain et al. 2016).
+    keeps the negative terms. Soft targets y in (0, 1] weight the positive term.
 
     Example:
         >>> import torch
@@ -104,7 +122,7 @@ class ProbabilisticContrastive(RowLoss):
 
     def _positive(self, positives: Positives) -> Tensor:
         far = self.d * (1 - positives.scores.clamp(max=self._ceiling)) - math.log(self.c)
-        return positives.weights * positives.values * self._scale * far
+        return positives.values * self._scale * far
 
     def _from_top(self, top: Tensor, positives: Positives, share: Tensor) -> tuple[Tensor, Tensor]:
         return self._positive(positives), self._negative(top)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
@@ -14,6 +15,8 @@ from megalabel.losses._cells import check_mask, find_positives, row_sum, split, 
 from megalabel.losses._ranks import ALONE
 from megalabel.losses._streams import leaf, no_cells
 from megalabel.losses._threshold import Threshold
+from megalabel.losses.bce import LossWithBCE
+from megalabel.settings import PositiveFloat
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,6 +27,18 @@ CELLS = 1 << 18  # cells of a column chunk of the plain form: 1 MiB of float32, 
 WIDTH = 4096  # and its widest: the search knows one maximum per chunk
 
 
+class SoftTopKSettings(LossWithBCE):
+    """Settings of :class:`SoftTopK`."""
+
+    kind: Literal["soft_top_k"]
+    k: PositiveInt | Literal["positives"] = 5
+    alpha: PositiveFloat = 2.0
+
+    def row_loss(self) -> SoftTopK:
+        """Return the loss of this kind."""
+        return SoftTopK(k=self.k, alpha=self.alpha)
+
+
 @dataclass(frozen=True)
 class SoftTopK(RowLoss):
     r"""Ask for every positive to be among the soft top k of its row.
@@ -32,7 +47,7 @@ class SoftTopK(RowLoss):
         \pi_{il} = \sigma(\alpha (s_{il} + t_i)), \quad t_i \text{ such that } \sum_l \pi_{il} = k, \qquad
         \ell_i = - \sum_{p \in P_i} a_{ip} \log \pi_{ip}
 
-    with a = w y / sum(y). Gupta et al. 2024 (DEXML), section 4.3; the operator is credited
+    with a = y / sum(y). Gupta et al. 2024 (DEXML), section 4.3; the operator is credited
     there to T. Ahle. t is solved per row, not a setting; its derivative comes from the
     constraint. With v = pi (1 - pi) and V = sum(v),
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -11,11 +11,23 @@ from megalabel.losses._base import RowLoss, choose, shares
 from megalabel.losses._cells import logsumexp, row_logsumexp, row_sum, spread
 from megalabel.losses._ranks import ALONE
 from megalabel.losses._streams import LogSumExpStream
+from megalabel.losses.bce import LossWithBCE
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from megalabel.types import Positives, Ranks, Stream
+
+
+class SoftmaxSettings(LossWithBCE):
+    """Settings of :class:`Softmax`."""
+
+    kind: Literal["softmax"]
+    positives: Literal["mean", "sum"] = "mean"  # over the positives of a row: PAL-N or PAL
+
+    def row_loss(self) -> Softmax:
+        """Return the loss of this kind."""
+        return Softmax(positives=self.positives)
 
 
 @dataclass(frozen=True)
@@ -31,10 +43,10 @@ class Softmax(RowLoss):
     The names of the reductions are those of Menon et al. 2019, "Multilabel reductions:
     what is my loss optimising?":
 
-    - ``positives="mean"``, pick-all-labels normalised (PAL-N): a = w y / sum(y), the cross-entropy
+    - ``positives="mean"``, pick-all-labels normalised (PAL-N): a = y / sum(y), the cross-entropy
       against the relevance scaled to sum to one; also the "outside" form of Khosla et
       al. 2020 (:class:`SupCon`);
-    - ``positives="sum"``, pick-all-labels (PAL): a = w y;
+    - ``positives="sum"``, pick-all-labels (PAL): a = y;
     - pick-one-label (POL): draw one positive per row in the sampler, with probability
       proportional to its relevance, and pass targets that hold only that one. The others
       then stay in the denominator, as in the paper; mask them to take them out. Both
@@ -48,9 +60,8 @@ class Softmax(RowLoss):
     ``balanced=True`` is the variant of Kharbanda et al. 2024 (UniDEC) whose denominator holds the mean
     over positives, not their sum: sum_neg e^s + (1/|P|) sum_pos e^s.
 
-    Rows without positives give 0; rows without negatives stay finite. ``label_weights``
-    w scale the term of a positive (Jain et al. 2016: 1/p_l). ``log_q``: negatives enter
-    the denominator as e^s / q, positives as they are. When negative l was drawn with
+    Rows without positives give 0; rows without negatives stay finite. ``log_q``:
+    negatives enter the denominator as e^s / q, positives as they are. When negative l was drawn with
     probability q_l and every positive of the row is in the pool, the denominator is then
     an unbiased estimate of the one over all labels.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch.nn.functional import relu
@@ -11,6 +11,8 @@ from torch.nn.functional import relu
 from megalabel.losses._base import RowLoss, require
 from megalabel.losses._cells import row_sum
 from megalabel.losses._streams import SeparableStream
+from megalabel.losses.bce import LossWithBCE
+from megalabel.settings import NonNegative
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,20 +20,30 @@ if TYPE_CHECKING:
     from megalabel.types import Positives, Ranks, Stream
 
 
+class SquaredHingeSettings(LossWithBCE):
+    """Settings of :class:`SquaredHinge`."""
+
+    kind: Literal["squared_hinge"]
+    margin: NonNegative = 1.0
+    cells: bool = False  # mean over rows and labels instead of rows only; for a head trained beside another
+
+    def row_loss(self) -> SquaredHinge:
+        """Return the loss of this kind."""
+        return SquaredHinge(margin=self.margin, reduction="cells" if self.cells else "mean")
+
+
 @dataclass(frozen=True)
 class SquaredHinge(RowLoss):
     r"""Keep positives above the margin and negatives below minus the margin; the loss of linear one-vs-all rankers.
 
     .. math::
-        \ell_i = \sum_l w_l\, y_{il} \max(0, m - s_{il})^2 + (1 - y_{il}) \max(0, m + s_{il})^2
+        \ell_i = \sum_l y_{il} \max(0, m - s_{il})^2 + (1 - y_{il}) \max(0, m + s_{il})^2
 
-        \partial \ell_i / \partial s_{il} = -2 w_l y_{il} \max(0, m - s_{il}) + 2 (1 - y_{il}) \max(0, m + s_{il})
+        \partial \ell_i / \partial s_{il} = -2 y_{il} \max(0, m - s_{il}) + 2 (1 - y_{il}) \max(0, m + s_{il})
 
     Summed over labels, then the mean over rows. A cell beyond its margin has no gradient
     at all, so that most negatives of a trained model cost nothing to store. Soft targets
     y in (0, 1] mix both halves; a row without positives keeps the negative terms.
-    ``label_weights`` w: the positive half of the weighted form of Jain et al. 2016 and
-    Qaraei et al. 2021, and of the rankers of Zhang et al. 2021 (XR-Transformer).
 
     Siblings: :class:`BCE`, the same with a smooth loss.
 
@@ -69,4 +81,4 @@ class SquaredHinge(RowLoss):
 
     def _positive(self, positives: Positives) -> Tensor:
         s, y = positives.scores, positives.values
-        return positives.weights * y * relu(self.margin - s).square() + (1 - y) * relu(self.margin + s).square()
+        return y * relu(self.margin - s).square() + (1 - y) * relu(self.margin + s).square()

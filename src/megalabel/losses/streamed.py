@@ -37,7 +37,6 @@ def streamed(
     bias: Tensor | None = None,
     mask: Tensor | None = None,
     log_q: Tensor | None = None,
-    label_weights: Tensor | None = None,
     block: int | None = None,
     budget: int | None = None,
     skip: float | None = None,
@@ -74,7 +73,6 @@ def streamed(
         bias: [P] or a scalar tensor, added to the scores; may want gradient.
         mask: [B, P] bool, or what broadcasts to it; False takes the cell out.
         log_q: [P], taken from the scores of negatives.
-        label_weights: [P], weights of positives.
         block: columns per block; by default what stays in the processor's cache.
         budget: bytes of working memory beyond inputs and gradients, 160 MiB by default; blocks
             never get narrower than 64 columns for it.
@@ -109,7 +107,7 @@ def streamed(
     kind = _kind(queries, labels)
     like = queries.new_empty(0, dtype=torch.float32 if kind in HALVES else kind)
     mask = None if mask is None else check_mask(mask, shape)
-    positives = _by_column(find_positives(targets, shape, like, mask, label_weights))
+    positives = _by_column(find_positives(targets, shape, like, mask))
     plan = Plan.make(shape[0], like.element_size(), block, budget)
     grad = torch.is_grad_enabled()
     job = _Job(terms, positives, mask, log_q, kind, plan, skip, Group(group), grad)
@@ -214,7 +212,7 @@ def _run_turned(job: _Job, problem: Problem, needs: Needs, outcome: Outcome) -> 
         part = replace(
             job.positives,
             rows=targets.rows[cells] - first, cols=targets.cols[cells], values=targets.values[cells],
-            weights=torch.ones_like(targets.values[cells]), shape=(chunk.numel(), queries.shape[0]),
+            shape=(chunk.numel(), queries.shape[0]),
         )  # fmt: skip
         turned = Problem(labels, queries, None, None, mask, _by_column(part), job.kind)
         plan = Plan.make(chunk.numel(), queries.element_size(), None, 0 if job.plan.keep == 0 else None)
@@ -272,7 +270,7 @@ def _shrink(gradient: Tensor, bias: Tensor, ranks: Group) -> Tensor:
 
 def _by_column(positives: Positives) -> Positives:
     order = torch.argsort(positives.cols * positives.shape[0] + positives.rows)
-    moved = {name: getattr(positives, name)[order] for name in ("rows", "cols", "values", "weights", "scores")}
+    moved = {name: getattr(positives, name)[order] for name in ("rows", "cols", "values", "scores")}
     return replace(positives, **moved)
 
 

@@ -50,10 +50,9 @@ class Sum:
         mask: Tensor | None = None,
         *,
         log_q: Tensor | None = None,
-        label_weights: Tensor | None = None,
     ) -> Tensor:
         """Return the weighted sum; arguments as in :class:`BCE`."""
-        extra = given(log_q=log_q, label_weights=label_weights)
+        extra = given(log_q=log_q)
         total = [weight * loss(scores, targets, mask, **extra) for weight, loss in self.parts()]
         result = total[0]
         for value in total[1:]:

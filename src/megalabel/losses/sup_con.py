@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+from megalabel.losses.bce import LossWithBCE
 from megalabel.losses.softmax import Softmax
+
+
+class SupConSettings(LossWithBCE):
+    """Settings of :class:`SupCon`."""
+
+    kind: Literal["sup_con"]
+    balanced: bool = False
+
+    def row_loss(self) -> SupCon:
+        """Return the loss of this kind."""
+        return SupCon(balanced=self.balanced)
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,34 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from megalabel.losses._base import require
+from megalabel.losses._base import RowLoss, require
 from megalabel.losses._cells import check_mask, find_positives, widen
-from megalabel.types import Targets
+from megalabel.settings import Fraction, Settings
+from megalabel.types import Loss, Targets
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from megalabel.types import Loss, Positives
+    from megalabel.types import Positives
+
+
+class SymmetricSettings(Settings):
+    """Settings of a loss that can be symmetric: the base class of every kind.
+
+    A subclass has a literal ``kind``, the settings of its loss, and :meth:`row_loss`.
+    """
+
+    kind: str
+    symmetric: Fraction | None = None  # weight of the query side, the label side has the rest; None: queries only
+
+    def row_loss(self) -> RowLoss:
+        """Return the loss of this kind, one number per row."""
+        raise NotImplementedError
+
+    def build(self) -> Loss:
+        """Return the loss with everything these settings add to it."""
+        loss = self.row_loss()
+        return loss if self.symmetric is None else Symmetric(loss, weight=self.symmetric)
 
 
 @dataclass(frozen=True)
@@ -26,7 +46,7 @@ class Symmetric:
 
     A are the columns with at least one positive: a label without a query of its own in the
     batch is no anchor. ``weight`` is lambda. Kharbanda et al. 2024 (UniDEC), with lambda = 0.5.
-    ``log_q`` and ``label_weights`` speak of labels as candidates and act on the first term only.
+    ``log_q`` speaks of labels as candidates and acts on the first term only.
 
     A label's column is complete wherever the label is, so that the streamed form needs no
     row state for the second term; only the anchors' scores are computed for it.
@@ -60,10 +80,9 @@ class Symmetric:
         mask: Tensor | None = None,
         *,
         log_q: Tensor | None = None,
-        label_weights: Tensor | None = None,
     ) -> Tensor:
         """Return the weighted sum of both directions; arguments as in :class:`BCE`."""
-        extra = given(log_q=log_q, label_weights=label_weights)
+        extra = given(log_q=log_q)
         forward = self.loss(scores, targets, mask, **extra)
         shape = (scores.shape[0], scores.shape[1])
         mask = None if mask is None else check_mask(mask, shape)

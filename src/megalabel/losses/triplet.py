@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from pydantic import PositiveInt
 from torch.nn.functional import relu
 
 from megalabel.losses._base import RowLoss, require, shares
 from megalabel.losses._cells import NONE, row_sum, spread
 from megalabel.losses._streams import TopStream
+from megalabel.losses.bce import LossWithBCE
+from megalabel.settings import PositiveFloat
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from megalabel.types import Positives, Ranks, Stream
+
+
+class TripletSettings(LossWithBCE):
+    """Settings of :class:`Triplet`."""
+
+    kind: Literal["triplet"]
+    margin: PositiveFloat = 0.3
+    k: PositiveInt = 10  # hardest negatives of each row
+    temperature: PositiveFloat = 0.1  # of their weights; that of the scores is the head's
+
+    def row_loss(self) -> Triplet:
+        """Return the loss of this kind."""
+        return Triplet(margin=self.margin, k=self.k, temperature=self.temperature)
 
 
 @dataclass(frozen=True)
@@ -28,7 +44,7 @@ class Triplet(RowLoss):
         \ell_i = \sum_{p \in P_i} a_{ip} \sum_{n \in V_{ip}} \omega_{ipn} (s_{in} - s_{ip} + m), \qquad
         \omega_{ipn} = \frac{e^{s_{in} / \tau}}{\sum_{n' \in V_{ip}} e^{s_{in'} / \tau}}
 
-    with a = w y / sum(y). Dahiya et al. 2023, "NGAME: negative mining-aware mini-batching
+    with a = y / sum(y). Dahiya et al. 2023, "NGAME: negative mining-aware mini-batching
     for extreme classification", in the form of its code: m = 0.3, k = 10, tau = 0.1. (The
     code also divides by k; that factor belongs to the learning rate.) With
     h = s_n - s_p + m and L_p the sum over V,

@@ -13,6 +13,7 @@ _SEPARABLE, _ROW_STATE = (1, 3), (2, 4)
 _KINDS = {
     "bce": _SEPARABLE,
     "squared_hinge": _SEPARABLE,
+    "probabilistic_contrastive": _SEPARABLE,
     "triplet": (1, 1),
     "soft_top_k": (3, 5),
 }
@@ -25,4 +26,4 @@ def products(head: HeadSize) -> tuple[int, int]:
     """
     loss = head.settings.loss
     found = _KINDS.get(loss.kind, _ROW_STATE)
-    return max(found, _SEPARABLE) if loss.bce else found
+    return max(found, _SEPARABLE) if getattr(loss, "bce", 0.0) else found

@@ -88,16 +88,14 @@ def test_naive_loop(loss, naive, options, data):
     scores = rand(rows, cols) * 2 - 1
     targets = (rand(rows, cols) < data.draw(st.sampled_from([0.0, 0.3, 1.0]))) * (rand(rows, cols) * 0.9 + 0.1)
     mask = rand(rows, cols) < 0.7 if data.draw(st.booleans()) else None
-    weights = rand(cols) * 3 if data.draw(st.booleans()) else None
     log_q = rand(cols).log() if loss.takes_log_q and data.draw(st.booleans()) else None
-    got = loss(scores, targets, mask, label_weights=weights, log_q=log_q)
+    got = loss(scores, targets, mask, log_q=log_q)
     expected = 0.0
     for i in range(rows):
         positives, negatives = oracle.cells(
             scores[i].tolist(),
             targets[i].tolist(),
             None if mask is None else mask[i].tolist(),
-            None if weights is None else weights.tolist(),
             None if log_q is None else log_q.tolist(),
         )
         expected += naive(positives, negatives, **options) / rows
@@ -205,7 +203,6 @@ def test_wrong_settings_stop(make):
         lambda: BCE()(SCORES, TARGETS[:, :4]),
         lambda: BCE()(SCORES, TARGETS, torch.ones(1, 5)),
         lambda: BCE()(SCORES, TARGETS, torch.ones(2, 5, dtype=torch.bool)),
-        lambda: BCE()(SCORES, TARGETS, label_weights=torch.ones(4)),
     ],
 )
 def test_wrong_shapes_stop(call):

@@ -74,8 +74,6 @@ def test_equals_plain_in_double(loss, data):
         seed, rows, cols, torch.float64, density=data.draw(st.sampled_from([0.0, 0.3, 1.0]))
     )
     extra = {"mask": mask} if data.draw(st.booleans()) else {}
-    if data.draw(st.booleans()):
-        extra["label_weights"] = torch.linspace(0.5, 3, cols, dtype=torch.float64)
     budget = data.draw(st.sampled_from([0, 800, None]))
     plain, stream = both(loss, inputs, targets, extra, block=block, budget=budget)
     for left, right in zip(stream, plain, strict=True):
