@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
@@ -10,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from megalabel.errors import nearest
 
-__all__ = ["Dropout", "Fraction", "NonNegative", "NonNegativeInt", "PositiveFloat", "Settings", "one_of"]
+__all__ = ["Dropout", "Fraction", "Kinds", "NonNegative", "NonNegativeInt", "PositiveFloat", "Settings", "one_of"]
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
@@ -43,6 +44,20 @@ class Settings(BaseModel):
             default = type(self).model_fields[name].get_default(call_default_factory=True)
             if not condition and getattr(self, name) != default:
                 raise ValueError(f"{name} has no effect: {reason}")
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What :func:`one_of` leaves in an annotation: which settings class a value is read as."""
+
+    kinds: Callable[[], Mapping[str, type[Settings]]]
+    key: str
+    default: str | None
+
+    def choose(self, value: Any) -> type[Settings] | None:
+        """Return the class of a document, or None if it names no kind that exists."""
+        kind = value.get(self.key, self.default) if isinstance(value, Mapping) else self.default
+        return self.kinds().get(str(kind))
 
 
 def one_of(kinds: Callable[[], Mapping[str, type[Settings]]], *, key: str = "kind", default: str | None = None) -> Any:
@@ -83,4 +98,4 @@ def one_of(kinds: Callable[[], Mapping[str, type[Settings]]], *, key: str = "kin
             raise PydanticCustomError("kind", "{key} is {kind}; {hint}", {"key": key, "kind": repr(kind), "hint": hint})
         return known[kind].model_validate(dict(value))
 
-    return Annotated[SerializeAsAny[Settings], BeforeValidator(choose)]
+    return Annotated[SerializeAsAny[Settings], BeforeValidator(choose), Kinds(kinds, key, default)]

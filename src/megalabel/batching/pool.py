@@ -31,7 +31,7 @@ class PoolBuilder:
     for it, at most ``cap`` labels, sorted by id:
 
     1. the picked positives; over the cap, those picked by most rows;
-    2. where more than ``least_gap`` places are left, each source of negatives in turn,
+    2. where more than ``min_gap`` places are left, each source of negatives in turn,
        the labels drawn most often first;
     3. with ``fill="positives"``, other positives of the rows, those of most rows first.
 
@@ -51,9 +51,11 @@ class PoolBuilder:
         negatives: where further labels come from, first come first served.
         cap: labels in the pool at most; None for no limit.
         fill: "positives" fills up to the cap; None leaves the pool as it is.
-        least_gap: negatives enter only where more than this many places are left.
-        loss_positives: which positives in the pool are targets; the others are masked.
-            ``One()`` is what the published DEXML code does.
+        min_gap: negatives enter only where more than this many places are left.
+        loss_positives: which positives in the pool are targets. ``One()`` is what the published DEXML
+            code does.
+        unsampled: what becomes of the other positives: "mask" takes them out of the loss, "negative"
+            leaves them in it as negatives.
         all_labels: the pool is every label (``Batch.pool`` None); the arguments about
             the pool do not count. A mask, where there is something to mask, takes B x L bytes.
         keep_empty: keep rows without a positive in the pool.
@@ -71,8 +73,9 @@ class PoolBuilder:
     negatives: Sequence[Negatives] = ()
     cap: int | None = None
     fill: Literal["positives"] | None = None
-    least_gap: int = 0
+    min_gap: int = 0
     loss_positives: Picker = field(default_factory=All)
+    unsampled: Literal["mask", "negative"] = "mask"
     all_labels: bool = False
     keep_empty: bool = False
 
@@ -145,7 +148,7 @@ class PoolBuilder:
             picked = cells.labels[self.positives.choose(cells, rng)]
         pool = np.sort(most_frequent(picked, self.cap, rng))
         for source in self.negatives:
-            if self.cap is None or self.cap - len(pool) > self.least_gap:
+            if self.cap is None or self.cap - len(pool) > self.min_gap:
                 pool = self._grow(pool, source.draw(rows, self.targets.shape[1], rng), rng)
         return pool if self.fill is None else self._grow(pool, cells.labels, rng)
 
@@ -165,8 +168,9 @@ class PoolBuilder:
         place = np.cumsum(keep) - 1  # where a kept row stands among the kept
         ignored = _columns(gather(self._filtered, rows), pool)
         ignored = ignored.keep(keep[ignored.rows])
-        out_rows = place[np.concatenate([ignored.rows, cells.rows[~chosen]])]
-        out_cols = np.concatenate([ignored.labels, cells.labels[~chosen]])
+        masked = ~chosen if self.unsampled == "mask" else np.zeros(len(chosen), dtype=bool)
+        out_rows = place[np.concatenate([ignored.rows, cells.rows[masked]])]
+        out_cols = np.concatenate([ignored.labels, cells.labels[masked]])
         count = int(keep.sum())
         targets = Targets(
             torch.from_numpy(place[cells.rows[chosen]]),

@@ -8,8 +8,10 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from megalabel.batching.settings import switch_labels
 from megalabel.errors import SettingError, nearest
 from megalabel.recipes.schema import Recipe
+from megalabel.settings import Kinds
 
 __all__ = ["dump_recipe", "list_recipes", "load_recipe", "make_recipe"]
 
@@ -59,7 +61,7 @@ def make_recipe(document: Mapping[str, Any], path: Path | None = None) -> Recipe
         key = ".".join(place) or "recipe"
         if first["type"] == UNKNOWN:
             raise SettingError(
-                f"unknown key {key!r}", path=path, remedy=nearest(place[-1], _keys(place[:-1]))
+                f"unknown key {key!r}", path=path, remedy=nearest(place[-1], _keys(place[:-1], document))
             ) from None
         raise SettingError(f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}", path=path) from None
 
@@ -91,19 +93,30 @@ def _apply(document: dict[str, Any], change: str) -> None:
         node[last] = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise SettingError(f"the value of {key!r} is not YAML", remedy="quote it") from error
+    if key == "batching.labels":
+        document["batching"] = switch_labels(node, str(node[last]))
 
 
-def _keys(path: list[str]) -> list[str]:
+def _keys(path: list[str], document: Any) -> list[str]:
     """Return the valid keys at a place in a recipe; names of heads and places in lists are passed over."""
-    model: type[BaseModel] = Recipe
+    model: type[BaseModel] | Kinds | None = Recipe
     for part in path:
-        field = model.model_fields.get(part)
-        model = model if field is None else _model_in(field.annotation) or model
-    return list(model.model_fields)
+        fields = _fields(model, document)
+        document = document.get(part) if isinstance(document, Mapping) else document
+        if part in fields:
+            model = _model_in(fields[part].annotation, fields[part].metadata)
+    return list(_fields(model, document))
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _fields(model: type[BaseModel] | Kinds | None, document: Any) -> dict[str, Any]:
+    settings = model.choose(document) if isinstance(model, Kinds) else model
+    return {} if settings is None else dict(settings.model_fields)
+
+
+def _model_in(annotation: Any, metadata: Sequence[Any] = ()) -> type[BaseModel] | Kinds | None:
     """Return the settings that a type holds: itself, or in a list, a mapping or a choice."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+    for part in (*metadata, annotation):
+        if isinstance(part, Kinds) or (isinstance(part, type) and issubclass(part, BaseModel)):
+            return part
+    parts = get_args(annotation)
+    return next((found for part in parts[::-1] if (found := _model_in(part))), None)

@@ -6,21 +6,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
 
+from megalabel.batching.settings import BatchingSettings, PoolBatching, switch_labels
+
 __all__ = [
     "AugmentSettings",
-    "Batching",
     "Encoder",
     "FittedSettings",
     "HeadSettings",
     "LossSettings",
-    "Negatives",
     "Optimiser",
-    "Positives",
     "Predict",
     "Published",
     "Recipe",
-    "Refresh",
-    "Search",
     "Stage",
     "TemperatureSettings",
     "Training",
@@ -164,80 +161,6 @@ class FittedSettings(_Strict):
         return self
 
 
-class Positives(_Strict):
-    """Which positives of a query enter the pool."""
-
-    pick: Literal["one", "some", "all"] = "some"
-    count: PositiveInt = 3  # some
-    replacement: bool = False
-
-
-class Search(_Strict):
-    """How the best labels are found; see :mod:`megalabel.index`. ``search: hnsw`` is enough; null: its own default."""
-
-    kind: Literal["exact", "hnsw", "ivf"] = "exact"
-    M: Annotated[int, Field(ge=2)] | None = None  # hnsw, as the next two
-    ef_construction: PositiveInt | None = None
-    ef_search: PositiveInt | None = None
-    nlist: PositiveInt | None = None  # ivf, as all that follow
-    nprobe: PositiveInt | None = None
-    pq: PositiveInt | None = None
-    rerank: PositiveInt | None = None
-
-    def options(self) -> dict[str, int]:
-        """Return the settings that were given."""
-        return {name: value for name, value in self if name != "kind" and value is not None}
-
-    @model_validator(mode="after")
-    def _fits(self) -> Search:
-        belongs = {"hnsw": {"M", "ef_construction", "ef_search"}, "ivf": {"nlist", "nprobe", "pq", "rerank"}}
-        for name in self.options():
-            if name not in belongs.get(self.kind, ()):
-                raise ValueError(f"{self.kind} has no setting {name}")
-        return self
-
-
-class Negatives(_Strict):
-    """Labels that enter the pool beside the positives of the batch."""
-
-    uniform: Annotated[int, Field(ge=0)] = 0  # per batch; per query where each has its own candidates
-    mined: Annotated[int, Field(ge=0)] = 0  # per query, drawn from
-    top: PositiveInt = 30  # the best wrong labels of each query
-    search: Search = Search()  # that finds them
-
-    @field_validator("search", mode="before")
-    @classmethod
-    def _by_name(cls, value: object) -> object:
-        return {"kind": value} if isinstance(value, str) else value
-
-
-class Refresh(_Strict):
-    """When clusters and mined negatives are made anew, in epochs."""
-
-    start: Annotated[int, Field(ge=0)] = 5
-    every: PositiveInt = 5
-
-
-class Batching(_Strict):
-    """Which queries come together, and which labels they are scored against."""
-
-    batch_size: PositiveInt = 1024
-    least_batches: PositiveInt | None = None  # an epoch: a set too small for so many has smaller ones
-    order: Literal["shuffled", "clustered"] = "shuffled"
-    labels: Literal["pool", "all", "candidates"] = "pool"  # candidates: each query has its own
-    positives: Positives = Positives()
-    negatives: Negatives = Negatives()
-    cap: PositiveInt | None = None
-    log_q: bool = False
-    refresh: Refresh = Refresh()
-
-    def size(self, points: int) -> int:
-        """Return how many of so many points a batch has."""
-        if self.least_batches is None:
-            return self.batch_size
-        return min(self.batch_size, max(1, points // self.least_batches))
-
-
 class Optimiser(_Strict):
     """One parameter group."""
 
@@ -310,7 +233,7 @@ class Recipe(_Strict):
     heads: dict[str, HeadSettings]
     fitted: dict[str, FittedSettings] = {}  # heads that train no encoder
     ngrams: dict[str, int | bool | list[int] | list[float]] = {}  # options of megalabel.encoders.SparseEncoder
-    batching: Batching = Batching()
+    batching: BatchingSettings = PoolBatching()
     training: Training
     predict: Predict = Predict()
 
@@ -356,15 +279,17 @@ class Recipe(_Strict):
                 raise ValueError(f"fitted.{name} needs a name of its own")
             if settings.of != "ngrams" and settings.of not in self.heads:
                 raise ValueError(f"fitted.{name}.of must be ngrams or one of the heads {', '.join(self.heads)}")
-        if self.batching.labels == "all" and (self.batching.negatives.mined or self.batching.negatives.uniform):
-            raise ValueError("with all labels in the loss there is nothing to mine or draw")
+        if self.batching.labels == "heads":
+            raise ValueError("batching.labels is heads, but no head takes its candidates from another head")
         return self
 
 
 def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Return the document with the changes put in, key by key; heads, and what is no mapping, are replaced."""
-    found = dict(document)
+    merged = dict(document)
     for key, value in changes.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict) and key != "heads"
-        found[key] = _merged(found[key], value) if both else value
-    return found
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict) and key != "heads"
+        if both and key == "batching" and value.get("labels") is not None:
+            merged[key] = switch_labels(merged[key], value["labels"])
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,21 +14,20 @@ import torch
 
 from megalabel.batching import generator
 from megalabel.batching.candidates import CandidateBuilder
-from megalabel.batching.log_q import EntryChance
-from megalabel.batching.negatives import Mined, Negatives, Uniform
+from megalabel.batching.log_q import RunningLogQ
 from megalabel.batching.order import Clustered, Order, Shuffled
 from megalabel.batching.pool import PoolBuilder
-from megalabel.batching.positives import All, One, Picker, Some
 from megalabel.errors import DataError, SettingError
 from megalabel.training._give_back import give_back
 from megalabel.training._rows import cut_tokens
 from megalabel.training._sum_gradients import sum_gradients
 from megalabel.training.optim import GroupSettings, clip_gradients, make_optimisers
-from megalabel.training.refresh import Refreshed, is_due, refresh
+from megalabel.training.refresh import Refreshed, refresh
 from megalabel.training.schedule import Schedule
 from megalabel.training.shard_batch import pool_part
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch.optim import Optimizer
 
     from megalabel.data.dataset import Split
@@ -91,8 +90,7 @@ class Loop:
                 remedy=f"--set batching.batch_size={max(1, len(self.split) // 8)}",
             )
         self.optimisers = make_optimisers(self._groups(), self._parameters())
-        beta = settings.positives.count if settings.positives.pick == "some" else 1
-        self._chance = EntryChance.from_targets(self.split.targets, beta, self.batch_size) if settings.log_q else None
+        self.log_q = settings.log_q_estimate(self.split.targets, self.split.filter, self.batch_size)
         self.steps_per_epoch = math.ceil(len(self.split) / self.batch_size)
         total = self.steps_per_epoch * self.recipe.training.epochs
         warmup = round(self.recipe.training.warmup * total)
@@ -100,13 +98,13 @@ class Loop:
 
     def run_epoch(self) -> Iterator[StepResult]:
         """Yield the result of every step that is left of the current epoch, then stand before the next."""
-        if self.place == 0 and is_due(self.recipe.batching, self.epoch):
+        if self.place == 0 and self.recipe.batching.refresh_due(self.epoch):
             seed = self.recipe.seed + self.epoch
             with self.pause():
                 self.refreshed = refresh(
                     self.network, self.recipe.batching, self.split, self.queries, self.labels, seed=seed
                 )
-        builder = self._builder()
+        builder = self.recipe.batching.builder(self.split.targets, self.split.filter, self.refreshed.mined)
         batches = self._order().batches(self.epoch)
         self.network.train()
         while self.place < len(batches):
@@ -123,9 +121,8 @@ class Loop:
         rows = batch.queries.numpy()
         self._check_agreement(batch)
         texts = self._label_texts(batch) if self.network.needs_text else None
-        there = batch.to(self.network.device)
-        log_q = None if self._chance is None or there.pool is None else self._chance.log_q(there.pool)
-        parts = self.network.loss(there, self.queries.take(rows), texts, log_q)
+        moved = batch.to(self.network.device)
+        parts = self.network.loss(moved, self.queries.take(rows), texts, self._log_q(moved.pool))
         total = self.network.total(parts)
         value = float(total.detach())
         if not math.isfinite(value):
@@ -144,6 +141,14 @@ class Loop:
         self.step += 1
         values = {name: float(part.detach()) for name, part in parts.items()}
         return StepResult(self.epoch, self.step, value, values, len(rows), builder.statistics(batch))
+
+    def _log_q(self, pool: torch.Tensor | None) -> torch.Tensor | None:
+        """Return log q [P] of the pool, which a running estimate counts first."""
+        if self.log_q is None or pool is None:
+            return None
+        if isinstance(self.log_q, RunningLogQ):
+            self.log_q.update(pool)
+        return self.log_q.log_q(pool)
 
     def _label_texts(self, batch: Batch) -> Tokens:
         """Return the tokens of the pool's labels, or with several ranks those whose turn is here."""
@@ -194,37 +199,6 @@ class Loop:
             return Clustered(self.refreshed.clusters, self.batch_size, self.recipe.seed)
         return Shuffled(np.arange(len(self.split)), self.batch_size, self.recipe.seed)
 
-    def _builder(self) -> PoolBuilder | CandidateBuilder:
-        settings = self.recipe.batching
-        if settings.labels == "candidates":
-            return CandidateBuilder(
-                self.split.targets,
-                filter=self.split.filter,
-                positives=self._picker(),
-                lists=self.refreshed.mined if len(self.refreshed.mined) else None,
-                mined=settings.negatives.mined,
-                uniform=settings.negatives.uniform,
-            )
-        negatives: list[Negatives] = []
-        if settings.negatives.mined and len(self.refreshed.mined):
-            negatives.append(Mined(self.refreshed.mined, settings.negatives.mined))
-        if settings.negatives.uniform:
-            negatives.append(Uniform(settings.negatives.uniform))
-        return PoolBuilder(
-            self.split.targets,
-            filter=self.split.filter,
-            positives=self._picker(),
-            negatives=negatives,
-            cap=settings.cap,
-            all_labels=settings.labels == "all",
-        )
-
-    def _picker(self) -> Picker:
-        settings = self.recipe.batching.positives
-        if settings.pick == "some":
-            return Some(settings.count, replacement=settings.replacement)
-        return One() if settings.pick == "one" else All()
-
     def _groups(self) -> Sequence[GroupSettings]:
         training = self.recipe.training
         settings = {
@@ -262,6 +236,20 @@ class Loop:
     def state(self) -> dict[str, Any]:
         """Return the place the loop stands at."""
         return {"epoch": self.epoch, "place": self.place, "step": self.step}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that a checkpoint needs beside :meth:`state`."""
+        arrays: dict[str, NDArray[Any]] = {"clusters": self.refreshed.clusters, "mined": self.refreshed.mined}
+        if isinstance(self.log_q, RunningLogQ):
+            arrays["log_q"] = self.log_q.state()
+        return arrays
+
+    def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what :meth:`state` and :meth:`arrays` returned."""
+        self.epoch, self.place, self.step = (state[key] for key in ("epoch", "place", "step"))
+        self.refreshed = Refreshed(arrays["clusters"].copy(), arrays["mined"].copy())
+        if isinstance(self.log_q, RunningLogQ):
+            self.log_q.restore(arrays["log_q"])
 
 
 def _not_finite(value: torch.Tensor) -> bool:

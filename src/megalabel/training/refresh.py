@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from torch import Tensor
 
+    from megalabel.batching.settings import Batching
     from megalabel.data.dataset import Split
-    from megalabel.recipes.schema import Batching
     from megalabel.training.network import Network
     from megalabel.types import Tokens
 
-__all__ = ["Refreshed", "is_due", "refresh"]
+__all__ = ["Refreshed", "refresh"]
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,6 @@ class Refreshed:
 
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # [N]
     mined: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.int32))  # [N, top]
-
-
-def is_due(settings: Batching, epoch: int) -> bool:
-    """Say whether clusters and negatives are made anew before this epoch."""
-    if settings.order != "clustered" and not settings.negatives.mined:
-        return False
-    since = epoch - settings.refresh.start
-    return since >= 0 and since % settings.refresh.every == 0
 
 
 def refresh(
@@ -59,21 +51,20 @@ def refresh(
     ranks = network.ranks
     parts: Iterable[tuple[NDArray[np.int64], Tensor]]
     parts = ((rows, found[name]) for rows, found in own_queries(network, queries))
-    if settings.order == "clustered":
+    if settings.clusters:
         blocks, own = zip(*parts, strict=True)
         sizes, vectors = [len(part) for part in own], torch.cat(own)
         del own  # the memory is needed
         own_rows = np.concatenate([rows[(share := ranks.share(len(rows))).start : share.stop] for rows in blocks])
         clusters = cluster_queries(vectors, own_rows, len(queries), settings.size(len(queries)), seed=seed, ranks=ranks)
         parts = zip(blocks, torch.split(vectors, sizes), strict=True)
-    if settings.negatives.mined:
-        search = settings.negatives.search
+    if settings.mining is not None:
+        search, top = settings.mining.search, settings.mining.top
         vectors = label_side(network, labels)[name].vectors
         here = build_index(vectors, search.kind, seed=seed % 2**31, **search.options())
         index = LabelSearch(here, network.labels, ranks)
         found = [
-            mine(ranks.gather(part, ranks.sizes(len(rows))), index, *_known(split, rows), settings.negatives.top)
-            for rows, part in parts
+            mine(ranks.gather(part, ranks.sizes(len(rows))), index, *_known(split, rows), top) for rows, part in parts
         ]
         mined = np.concatenate(found)
     return Refreshed(clusters, mined)

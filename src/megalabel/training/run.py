@@ -22,7 +22,6 @@ from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_che
 from megalabel.training.choose_weights import choose_weights, rank
 from megalabel.training.loop import Loop
 from megalabel.training.network import Network
-from megalabel.training.refresh import Refreshed
 from megalabel.training.start_tables import start_tables
 from megalabel.training.vectors import all_queries, label_side
 
@@ -207,8 +206,8 @@ class Phase:
             "identity": self.identity,
             "seconds": self._clock.seconds,
         }
-        arrays: dict[str, NDArray[Any]] = {"clusters": loop.refreshed.clusters, "mined": loop.refreshed.mined}
-        save_checkpoint(self.folder, loop.step, tensors, state, arrays, rows=rows, ranks=self.network.ranks, tags=tags)
+        ranks = self.network.ranks
+        save_checkpoint(self.folder, loop.step, tensors, state, loop.arrays(), rows=rows, ranks=ranks, tags=tags)
 
     def _restore(self, loop: Loop, found: Checkpoint) -> dict[str, Any]:
         for key, value in self.identity.items():
@@ -222,8 +221,7 @@ class Phase:
             self.show.note(note)
         load_weights(self.network, found)
         restore_optimisers(self.network, loop.optimisers, found)
-        loop.epoch, loop.place, loop.step = (found.state["loop"][key] for key in ("epoch", "place", "step"))
-        loop.refreshed = Refreshed(found.arrays["clusters"].copy(), found.arrays["mined"].copy())
+        loop.restore(found.state["loop"], found.arrays)
         self._clock = Clock(found.state["seconds"])
         best: dict[str, Any] = found.state["best"]
         return best
