@@ -20,7 +20,7 @@ from megalabel.errors import SettingError, nearest
 from megalabel.recipes.load_recipe import load_recipe
 
 DIM = 128
-SHORT = ("training.epochs=3", "batching.refresh={start: 1, every: 1}")
+SHORT, OFTEN = "training.epochs=3", "batching.refresh={start: 1, every: 1}"
 FLAGSHIP = "auto"
 FLAGSHIP_SHORT = ("training.epochs=3", "training.refit=false")
 
@@ -30,7 +30,8 @@ MEAN_BCE = {"kind": "bce", "cells": True}  # of two heads; as a sum over labels 
 
 def short(name: str, recipe: str, *changes: str, dim: int = DIM) -> Row:
     """Return a row of few epochs and small vectors."""
-    return Row(name, recipe, (f"encoder.options.dim={dim}", *SHORT, *changes))
+    often = (OFTEN,) if load_recipe(recipe).batching.refresh_count(epochs=10) else ()
+    return Row(name, recipe, (f"encoder.options.dim={dim}", SHORT, *often, *changes))
 
 
 def dexml(name: str, loss: Mapping[str, Any], *changes: str) -> Row:
@@ -87,7 +88,7 @@ def removable() -> list[str]:
 
 
 ALL = dexml("decoupled softmax", {"kind": DS})
-IN_BATCH = short("DEXML, in batch", "dexml-hnm-cpu", mined(0))
+IN_BATCH = short("DEXML, in batch", "dexml-hnm-cpu", "batching.negatives={}", "batching.refresh={}")
 HARD = short("DEXML, in batch + 10 hard", "dexml-hnm-cpu", mined(10), "batching.negatives.top=100")
 DEPSL, DEPSL_WIDE = depsl(3, 3), depsl(3, 6)
 UNIDEC = pair("DS / DS", DS, DS)

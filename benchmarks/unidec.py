@@ -19,7 +19,7 @@ ROWS = [
     Row("UniDEC", "unidec-cpu"),
     Row("no hard negatives", "unidec-cpu", (NO_NEGATIVES,)),
     Row("no clusters", "unidec-cpu", (NO_CLUSTERS,)),
-    Row("neither", "unidec-cpu", (NO_NEGATIVES, NO_CLUSTERS)),
+    Row("neither", "unidec-cpu", (NO_NEGATIVES, NO_CLUSTERS, "batching.refresh={}")),
     Row("no matrix on the query side", "unidec-cpu", ("heads.dual.query_matrix=false",)),
     Row("DePSL", "depsl-cpu"),
     Row("DEXML with hard negatives", "dexml-hnm-cpu"),

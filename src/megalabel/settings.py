@@ -69,7 +69,13 @@ class Settings(BaseModel):
                 raise ValueError(f"{name} has no effect: {reason}")
 
 
-def one_of(kinds: Callable[[], Mapping[str, type[Settings]]], *, key: str = "kind", default: str | None = None) -> Any:
+def one_of(
+    kinds: Callable[[], Mapping[str, type[Settings]]],
+    *,
+    key: str = "kind",
+    default: str | None = None,
+    optional: bool = False,
+) -> Any:
     """Return the annotation of a field that holds one of several settings, chosen by ``key``.
 
     Errors name the field and the key inside it, without the name of the chosen class. A plain string stands for
@@ -79,6 +85,7 @@ def one_of(kinds: Callable[[], Mapping[str, type[Settings]]], *, key: str = "kin
         kinds: returns the settings class of each kind; called at validation, so kinds can be registered later.
         key: the field that names the kind.
         default: the kind where the key is missing; None makes the key mandatory.
+        optional: None is a value of the field as well.
 
     >>> class Linear(Settings):
     ...     kind: str = "linear"
@@ -91,7 +98,7 @@ def one_of(kinds: Callable[[], Mapping[str, type[Settings]]], *, key: str = "kin
     """
 
     def choose(value: Any) -> Any:
-        if isinstance(value, Settings):
+        if isinstance(value, Settings) or (optional and value is None):
             return value
         if isinstance(value, str):
             value = {key: value}
@@ -107,4 +114,5 @@ def one_of(kinds: Callable[[], Mapping[str, type[Settings]]], *, key: str = "kin
             raise PydanticCustomError("kind", "{key} is {kind}; {hint}", {"key": key, "kind": repr(kind), "hint": hint})
         return known[kind].model_validate(dict(value))
 
-    return Annotated[SerializeAsAny[Settings], BeforeValidator(choose)]
+    held = SerializeAsAny[Settings] | None if optional else SerializeAsAny[Settings]
+    return Annotated[held, BeforeValidator(choose)]

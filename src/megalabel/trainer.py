@@ -1,4 +1,4 @@
-"""Train a model by a recipe."""
+"""Train a model by a recipe: a run of one or more stages, selected on validation, then refitted."""
 
 from __future__ import annotations
 
@@ -17,34 +17,40 @@ import torch
 
 from megalabel.augment import agreement
 from megalabel.data.hold_out import hold_out
-from megalabel.data.tokens import store_tokens
-from megalabel.encoders import load_encoder
-from megalabel.errors import DataError, SettingError, WriteError
+from megalabel.device import find_device
+from megalabel.errors import DataError, SettingError, WriteError, nearest
 from megalabel.files import make_folder, writing
 from megalabel.fusion import Fusion
-from megalabel.model import Model, Seen
+from megalabel.model import LabelStats, Model
+from megalabel.model.store import (
+    find_model,
+    load_encoders,
+    load_head_tensors,
+    read_labels,
+    save_encoders,
+    save_head_tensors,
+)
+from megalabel.network.fit import fit_heads
+from megalabel.network.spaces import LABELS, LabelSpace, group_dataset
+from megalabel.network.texts import TextTokens
 from megalabel.ranks import ALONE, Ranks
+from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe
 from megalabel.recipes.schema import Recipe
-from megalabel.training._rows import cut_tokens
 from megalabel.training.augment_train import augment_train
 from megalabel.training.check_ranks import check_ranks
 from megalabel.training.checkpoint import list_checkpoints
-from megalabel.training.cluster_labels import cluster_labels
 from megalabel.training.display import display
-from megalabel.training.find_device import find_device
-from megalabel.training.fit_heads import fit_heads
-from megalabel.training.make_encoder import make_encoder
-from megalabel.training.network import Network
-from megalabel.training.run import Phase, Texts
+from megalabel.training.phase import Phase, Texts
 from megalabel.training.run_log import RunLog
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import nn
 
     from megalabel.data.dataset import Dataset
-    from megalabel.encoders._base import BaseEncoder
-    from megalabel.training.fitted import Fitted
+    from megalabel.network.fit import Fitted
+    from megalabel.network.network import Network
+    from megalabel.recipes.schema import Stage
 
 __all__ = ["train", "train_rank"]
 
@@ -65,28 +71,27 @@ def train(
 ) -> Model:
     """Train by a recipe and return the model; ``out`` keeps the whole run.
 
-    Validation rows are held out of train by the rule of the test set where the data has
-    none; everything is selected on them. With ``refit: true`` the network is then trained
-    once more on train + val for as many epochs as proved best. What the recipe says under
-    ``augment`` is made from the train rows after that, for each of the two trainings anew. What
-    it says under ``stages`` is trained first, and leaves its encoder to what follows.
+    If the data has no validation rows, some are held out of train by the rule that made the test set; everything
+    is selected on them. With ``refit: true`` the network is then trained once more on train + val, for as many
+    epochs as proved best. What the recipe says under ``augment`` is made from the train rows after that, for each
+    of the two trainings anew. A recipe with ``stages`` trains them in order; the model is that of the last one.
 
     Args:
         recipe: a name (see ``megalabel recipes``), a YAML file, or a recipe.
         data: the data set.
-        out: run folder: recipe.yaml, metrics.jsonl, checkpoints, model.
+        out: run folder: recipe.yaml, metrics.jsonl, checkpoints, stages, model.
         changes: ``key=value`` changes to the recipe, as on the command line.
-        seed: in place of the recipe's seed.
-        resume: go on where a run in ``out`` stopped, on any device; on a CPU the result is the same,
-            bit for bit.
-        device: in place of the recipe's ``training.device``: auto, cpu, cuda, cuda:1 or mps.
-        ranks: the processes that train together, from :func:`megalabel.training.distributed.join`; each calls
-            this with the same arguments, and ``out`` is a folder that all of them share.
-        say: is told what happens, line by line.
+        seed: replaces the recipe's seed.
+        resume: continue a run in ``out`` where it stopped, on any device; on a CPU the result is the same, bit for
+            bit, as without the interruption.
+        device: replaces the recipe's ``training.device``: auto, cpu, cuda, cuda:1 or mps.
+        ranks: the processes that train together, from :func:`megalabel.training.distributed.join`; each calls this
+            with the same arguments, and ``out`` is a folder that all of them share.
+        say: is called with each line of progress.
     """
     if isinstance(recipe, str):
         recipe = load_recipe(recipe, [*changes, *([] if seed is None else [f"seed={seed}"])])
-    recipe = recipe if device is None else _on(recipe, device)
+    recipe = recipe if device is None else _on_device(recipe, device)
     with ExitStack() as stack:
         if out is None:
             if not ranks.alone:
@@ -105,169 +110,235 @@ def train_rank(
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model | None:
-    """Do the same as :func:`train`, but of several ranks return the model on the first only, None on the others."""
-    place = find_device(ranks.device(recipe.training.device))  # before anything else is done
+    """Do the same as :func:`train`; of several ranks only rank 0 returns the model, the others return None."""
+    device = find_device(ranks.device(recipe.training.device))  # before anything else is done
     say = say if ranks.first else lambda line: None
     _check_labels(recipe, data, say)
     folder = Path(out)
     ranks.on_rank0(lambda: _prepare(folder, recipe, resume))
     held = data if data.val is not None else hold_out(data, share=recipe.training.validation, seed=recipe.seed)
-    identity = {"recipe": _digest(dump_recipe(_on(recipe, "auto"))), "data": fingerprint(held)}
+    identity = {"recipe": _digest(dump_recipe(_on_device(recipe, "auto"))), "data": fingerprint(held)}
     check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
     say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
-    if place.type != "cpu":
-        say(f"training on {place}")
+    if device.type != "cpu":
+        say(f"training on {device}")
     if not ranks.alone:
         say(f"{ranks.world} ranks, each with about {len(ranks.share(len(data.labels))):,} labels")
-    model = _run(recipe, held, folder, identity, resume, ranks, say)
+    with RunLog(folder / "metrics.jsonl" if ranks.first else None, resume=resume) as log:
+        model = _Run(recipe, folder, identity, resume, log, ranks, say).model(held)
     ranks.on_rank0(lambda: None if model is None else model.save(folder / "model", overwrite=True))
     return model
 
 
-def _run(
-    recipe: Recipe,
-    data: Dataset,
-    folder: Path,
-    identity: dict[str, str],
-    resume: bool,
-    ranks: Ranks,
-    say: Callable[[str], None],
-) -> Model | None:
-    with RunLog(folder / "metrics.jsonl" if ranks.first else None, resume=resume) as log:
-        part = _augmented(recipe, data, say)
-        run = _Run(folder, identity, resume, log, ranks)
-        start, lengths = _stages(recipe, part, run, "select", {}, say)
-        phase, best = _phase(recipe, part, run, "select", recipe.training.epochs, start)
-        weights = phase.weights()
-        if best["epoch"] > 0:
-            found = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
-            say(f"best on validation after {best['epoch']} of {recipe.training.epochs} epochs: {found}")
-        if len(weights) > 1 and recipe.predict.weights != "fusion":
-            say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
-        network, fitted, fusion = ranks.on_rank0(lambda: _fit(recipe, phase, best, data, weights, say)) or _NOT_HERE
-        if recipe.training.refit:
-            epochs = best["epoch"] if best["epoch"] > 0 else recipe.training.epochs
-            say(f"training again on train + validation for {epochs} epochs")
-            whole = _augmented(recipe, data.refit(), say)
-            start, _ = _stages(recipe, whole, run, "refit", lengths, say)
-            again, ended = _phase(recipe, whole, run, "refit", epochs, start)
-            refitted = ranks.on_rank0(lambda: _fit(recipe, again, ended, data.refit(), None, say))
-            network, fitted, _ = refitted or _NOT_HERE
-    if network is None:
-        return None
-    network.eval()
-    return Model(network, data.labels, weights, Seen.of(data), fitted, fusion)
+@dataclass(frozen=True)
+class _Trained:
+    """The last stage of one pass over all stages, and the epochs that each stage took."""
 
-
-_NOT_HERE = (None, None, None)
-
-
-def _fit(
-    recipe: Recipe,
-    phase: Phase,
-    best: dict[str, Any],
-    data: Dataset,
-    weights: Mapping[str, float] | None,
-    say: Callable[[str], None],
-) -> tuple[Network, Fitted, Fusion | None]:
-    """Return the trained network whole, the heads fitted on it, and with weights their fusion, if it is wanted."""
-    network = phase.whole(best)
-    fitted = fit_heads(recipe, network, data, say)
-    if weights is None or recipe.predict.weights != "fusion":
-        return network, fitted, None
-    return network, fitted, _fuse(Model(network, data.labels, weights, Seen.of(data), fitted), data, say)
-
-
-def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> Fusion:
-    """Fit the fusion of all heads on the validation rows.
-
-    Rows that carry the only point of a label are never held out, so such a label cannot be
-    right in a row that was: there it is no candidate, lest rare labels look worse than they are.
-    """
-    val = data.split("val")
-    ids, scores = model.candidates(val.texts, val.excluded())
-    if data.before is not None:
-        ids = np.where((ids >= 0) & (data.counts[ids] > 1), ids, -1)
-    found = Fusion.fit(scores, ids, val.targets, model.fitted.counts)
-    say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
-    return found
-
-
-def _augmented(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dataset:
-    """Return the set with the train rows the recipe wants; validation rows are no longer among them."""
-    found = augment_train(recipe, data)
-    if recipe.augment is not None:
-        rows = f"{len(data.train):,} train texts become {len(found.train):,}"
-        say(f"{recipe.augment.kind}: {rows}, with {found.train.targets.nnz / len(found.train):.2f} labels each")
-        if recipe.augment.kind == "gandalf" and (told := agreement(data, found)).targets:
-            line = f"{told.texts:,} label texts are train texts too, where {told.share:.1%} of their targets are right"
-            say(line + ("; if it does not help, try augment.targets=self" if told.share < UNLIKE else ""))
-    return found
+    phase: Phase
+    best: dict[str, Any]
+    epochs: dict[str, int]
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What all phases of a run share."""
+    """A run: the stages of a recipe, passed through once to select and, with ``refit``, once more on all rows."""
 
+    recipe: Recipe
     folder: Path
     identity: dict[str, str]
     resume: bool
     log: RunLog
     ranks: Ranks
+    say: Callable[[str], None]
+
+    def model(self, data: Dataset) -> Model | None:
+        """Train and return the model, on rank 0."""
+        recipe, ranks = self.recipe, self.ranks
+        trained = self.train_stages(_augmented(recipe, data, self.say), "select", {})
+        phase, best = trained.phase, trained.best
+        last = phase.recipe
+        weights = phase.weights()
+        if best["epoch"] > 0:
+            metrics = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
+            self.say(f"best on validation after {best['epoch']} of {last.training.epochs} epochs: {metrics}")
+        if len(weights) > 1 and recipe.predict.weights != "fusion":
+            self.say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
+        parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
+        network, fitted, fusion = parts or (None, None, None)
+        if last.training.refit:
+            epochs = trained.epochs[next(reversed(trained.epochs))]
+            self.say(f"training again on train + validation for {epochs} epochs")
+            again = self.train_stages(_augmented(recipe, data.refit(), self.say), "refit", trained.epochs)
+            parts = ranks.on_rank0(lambda: self._fit(again.phase, again.best, data.refit(), None))
+            network, fitted, _ = parts or (None, None, None)
+        if network is None:
+            return None
+        network.eval()
+        return Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion)
+
+    def train_stages(self, data: Dataset, part: str, epochs: Mapping[str, int]) -> _Trained:
+        """Train all stages in order, each for its own number of epochs or those given."""
+        folders: dict[str, Path] = {}
+        lengths: dict[str, int] = {}
+        for stage, recipe in self.recipe.stage_recipes():
+            name = f"{part}-{stage.name}" if self.recipe.stages else part
+            source = self._source(stage, recipe, folders)
+            spaces, staged = self._spaces(stage, recipe, data, source)
+            count = epochs.get(stage.name, recipe.training.epochs)
+            phase, best = self._phase(recipe, staged, spaces, name, count, source)
+            lengths[stage.name] = best["epoch"] if best["epoch"] > 0 else count
+            if self.recipe.stages:
+                folders[stage.name] = self.folder / "stages" / name
+                self.ranks.on_rank0(partial(_save_stage, phase, best, folders[stage.name], stage.drop))
+        return _Trained(phase, best, lengths)
+
+    def _source(self, stage: Stage, recipe: Recipe, folders: Mapping[str, Path]) -> Path | None:
+        """Return the folder a stage begins from: an earlier stage, a run, or None for a start from scratch."""
+        wanted = recipe.init_from
+        if wanted is None:
+            return next(reversed(folders.values()), None)
+        if wanted in folders:
+            return folders[wanted]
+        if not Path(wanted).exists():
+            hint = nearest(wanted, folders) if folders else "give the folder of a finished run"
+            raise SettingError(f"stage {stage.name}: init_from is {wanted!r}, no earlier stage and no run", remedy=hint)
+        return find_model(wanted)
+
+    def _spaces(
+        self, stage: Stage, recipe: Recipe, data: Dataset, source: Path | None
+    ) -> tuple[dict[str, LabelSpace], Dataset]:
+        """Return the label spaces of a stage, and its data: groups for labels where the stage is over a space."""
+        spaces: dict[str, LabelSpace] = {LABELS: LabelSpace(LABELS, len(data.labels))}
+        encode = partial(self._encode_points, recipe, data, source)
+        for name, settings in recipe.spaces.items():
+            spaces[name] = settings.build(name, data.train.targets, encode, recipe.seed)
+            size, labels = spaces[name].size, len(data.labels)
+            self.say(f"stage {stage.name}: label space {name} groups {labels:,} labels into {size:,}")
+        if recipe.space is None:
+            return spaces, data
+        space = spaces[recipe.space]
+        return {LABELS: LabelSpace(LABELS, space.size)}, group_dataset(data, space)
+
+    def _encode_points(self, recipe: Recipe, data: Dataset, source: Path | None) -> np.ndarray[Any, Any]:
+        """Return the vectors [N, d] of the train texts by the first encoder; every rank encodes its share."""
+        ranks, device = self.ranks, find_device(self.ranks.device(recipe.training.device))
+        name, settings = next(iter(recipe.encoders.items()))
+        encoder: Any = self._encoders(recipe, data, source)[name].to(device)
+        texts = ranks.rank0_first(lambda: TextTokens.stored(data.train.texts, {name: encoder}))[name]
+        own = ranks.share(len(texts))
+        part = encoder.encode(texts.cut(own.start, own.stop), max_length=settings.query_length)
+        vectors: np.ndarray[Any, Any] = ranks.gather(part, ranks.sizes(len(texts))).numpy()
+        return vectors
+
+    def _encoders(self, recipe: Recipe, data: Dataset, source: Path | None) -> dict[str, nn.Module]:
+        """Return the encoders of a stage: those its source has, the others at their start."""
+        known = {} if source is None else load_encoders(source, [*recipe.encoders])
+        if len(known) == len(recipe.encoders):
+            return known
+        return {**self.ranks.rank0_first(lambda: build_encoders(recipe, data)), **known}
+
+    def _phase(
+        self,
+        recipe: Recipe,
+        data: Dataset,
+        spaces: Mapping[str, LabelSpace],
+        name: str,
+        epochs: int,
+        source: Path | None,
+    ) -> tuple[Phase, dict[str, Any]]:
+        torch.manual_seed(recipe.seed)
+        encoders = self._encoders(recipe, data, source)
+        network = build_network(recipe, encoders, spaces, self.ranks)
+        network.to(find_device(self.ranks.device(recipe.training.device)))
+        carried = [] if source is None else _carry_heads(network, source, data)
+        texts = self.ranks.rank0_first(lambda: Texts.of(data, encoders))
+        steps = -(-len(data.train) // recipe.batching.size(len(data.train))) * epochs
+        with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:
+            phase = Phase(
+                recipe=recipe, data=data, network=network, texts=texts, folder=self.folder / "checkpoints" / name,
+                epochs=epochs, select=name.startswith("select"), log=self.log, show=show, name=name,
+                identity=self.identity, carried=carried,
+            )  # fmt: skip
+            return phase, phase.run(resume=self.resume)
+
+    def _fit(
+        self, phase: Phase, best: dict[str, Any], data: Dataset, weights: Mapping[str, float] | None
+    ) -> tuple[Network, Fitted, Fusion | None]:
+        """Return the trained network whole, the heads fitted on it and, with weights, their fusion if wanted."""
+        recipe, network = phase.recipe, phase.whole(best)
+        fitted = fit_heads(recipe.heads, recipe.ngrams, network, data, seed=recipe.seed, say=self.say)
+        if weights is None or recipe.predict.weights != "fusion":
+            return network, fitted, None
+        model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)
+        return network, fitted, _fuse(model, data, self.say)
 
 
-def _stages(
-    recipe: Recipe, data: Dataset, run: _Run, part: str, lengths: Mapping[str, int], say: Callable[[str], None]
-) -> tuple[Path | None, dict[str, int]]:
-    """Train the stages that come before; return the folder of the encoder they leave, and how many epochs each took."""
-    start, found = None, {}
-    for stage in recipe.stages:
-        own, name = recipe.stage(stage), f"{part}-{stage.name}"
-        encoder = _encoder(own, data, start, run.ranks).to(find_device(run.ranks.device(own.training.device)))
-        vectors = _encode(own, encoder, data, run.ranks)
-        clustered = cluster_labels(data, vectors.numpy(), stage.clusters, seed=own.seed)
-        say(f"stage {stage.name}: {len(clustered.labels):,} clusters in place of {len(data.labels):,} labels")
-        phase, best = _phase(own, clustered, run, name, lengths.get(stage.name, own.training.epochs), start)
-        found[stage.name] = best["epoch"] if best["epoch"] > 0 else own.training.epochs
-        start = run.folder / "stages" / name
-        run.ranks.on_rank0(partial(_save_encoder, phase.network, start))
-    return start, found
+def _save_stage(phase: Phase, best: dict[str, Any], folder: Path, drop: Sequence[str]) -> None:
+    """Write what the next stages may take over."""
+    network = phase.whole(best)
+    make_folder(folder)
+    save_encoders(network, folder, drop)
+    save_head_tensors(network, folder, drop)
 
 
-def _encoder(recipe: Recipe, data: Dataset, start: Path | None, ranks: Ranks) -> BaseEncoder:
-    """Return the encoder a stage has left, or one at its start; texts are tokenised by one rank for all."""
-    return ranks.rank0_first(lambda: make_encoder(recipe, data) if start is None else load_encoder(start))
+def _carry_heads(network: Network, source: Path, data: Dataset) -> list[str]:
+    """Give heads the weights that an earlier stage or run has for heads of the same name; return their names."""
+    tensors = load_head_tensors(source)
+    carried = [name for name in network.heads if any(key.startswith(f"heads.{name}.") for key in tensors)]
+    rows = network.label_rows()
+    known = {label["uid"]: place for place, label in enumerate(read_labels(source))} if _is_model(source) else None
+    with torch.no_grad():
+        for name, value in network.named_parameters():
+            if not name.startswith("heads.") or name.split(".")[1] not in carried:
+                continue
+            saved = tensors.get(name)
+            if name in rows and known is not None and list(known) != list(data.labels.uids):
+                raise DataError(
+                    f"the head {name.split('.')[1]!r} has rows of other labels", path=source,
+                    remedy="train on the same labels, or give the head another name",
+                )  # fmt: skip
+            part = network.row_owner(name) if name in rows else None
+            saved = saved if saved is None or part is None else saved[part.start : part.stop]
+            if saved is None or saved.shape != value.shape:
+                there = "nothing" if saved is None else list(saved.shape)
+                raise DataError(
+                    f"{name} is {list(value.shape)}, but {there} was saved", path=source,
+                    remedy=f"drop {name.split('.')[1]!r} in the stage before, or use the same settings",
+                )  # fmt: skip
+            value.copy_(saved)
+    return carried
 
 
-def _encode(recipe: Recipe, encoder: BaseEncoder, data: Dataset, ranks: Ranks) -> Tensor:
-    """Return the vectors [N, d] of the train texts, of which every rank encodes its share."""
-    tokens = ranks.rank0_first(lambda: store_tokens(data.train.texts, encoder))
-    own = ranks.share(len(tokens))
-    part = encoder.encode(cut_tokens(tokens, own.start, own.stop), max_length=recipe.encoder.query_length)
-    return ranks.gather(part, ranks.sizes(len(tokens)))
+def _is_model(folder: Path) -> bool:
+    return (folder / "model.json").is_file()
 
 
-def _save_encoder(network: Network, folder: Path) -> None:
-    make_folder(folder.parent)
-    network.encoder.save(folder)  # type: ignore[operator]
+def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> Fusion:
+    """Fit the fusion of all heads on the validation rows.
+
+    Rows that carry the only point of a label are never held out, so such a label cannot be right in a row that was:
+    there it is no candidate, lest rare labels look worse than they are.
+    """
+    val = data.split("val")
+    ids, scores = model.candidates(val.texts, val.excluded())
+    if data.before is not None:
+        ids = np.where((ids >= 0) & (data.counts[ids] > 1), ids, -1)
+    fusion = Fusion.fit(scores, ids, val.targets, model.fitted.counts)
+    say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
+    return fusion
 
 
-def _phase(
-    recipe: Recipe, data: Dataset, run: _Run, name: str, epochs: int, start: Path | None
-) -> tuple[Phase, dict[str, Any]]:
-    torch.manual_seed(recipe.seed)
-    encoder = _encoder(recipe, data, start, run.ranks)
-    network = Network(recipe, encoder, len(data.labels), run.ranks)
-    network.to(find_device(run.ranks.device(recipe.training.device)))
-    texts = run.ranks.rank0_first(lambda: Texts.of(data, encoder))
-    checkpoints = run.folder / "checkpoints" / name
-    steps = -(-len(data.train) // recipe.batching.size(len(data.train))) * epochs
-    with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:
-        phase = Phase(
-            recipe=recipe, data=data, network=network, texts=texts, folder=checkpoints, epochs=epochs,
-            select=name.startswith("select"), log=run.log, show=show, name=name, identity=run.identity,
-        )  # fmt: skip
-        return phase, phase.run(resume=run.resume)
+def _augmented(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dataset:
+    """Return the set with the train rows the recipe wants; validation rows are no longer among them."""
+    augmented = augment_train(recipe, data)
+    if recipe.augment is not None:
+        rows = f"{len(data.train):,} train texts become {len(augmented.train):,}"
+        per_row = augmented.train.targets.nnz / len(augmented.train)
+        say(f"{recipe.augment.kind}: {rows}, with {per_row:.2f} labels each")
+        if recipe.augment.kind == "gandalf" and (checked := agreement(data, augmented)).targets:
+            line = f"{checked.texts:,} label texts are train texts too; {checked.share:.1%} of their targets are right"
+            say(line + ("; if it does not help, try augment.targets=self" if checked.share < UNLIKE else ""))
+    return augmented
 
 
 def _prepare(folder: Path, recipe: Recipe, resume: bool) -> Path:
@@ -276,42 +347,42 @@ def _prepare(folder: Path, recipe: Recipe, resume: bool) -> Path:
     if resume:
         if not known.is_file():
             raise DataError("there is no run here to resume", path=folder, remedy="leave --resume out")
-        before, now = (_on(each, "auto").model_dump(mode="json") for each in (load_recipe(known), recipe))
-        differs = _difference(before, now)
-        if differs is not None:
+        before, now = (_on_device(each, "auto").model_dump(mode="json") for each in (load_recipe(known), recipe))
+        difference = _difference(before, now)
+        if difference is not None:
             raise DataError(
-                f"this run was started with another recipe, {differs}", path=folder,
+                f"this run was started with another recipe, {difference}", path=folder,
                 remedy="resume with the same recipe, or start anew in another folder",
             )  # fmt: skip
         return folder
     begun = any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*"))
     if known.is_file() and (begun or (folder / "model").exists()):
         raise WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
-    if not known.is_file() and (ways := [name for name in own if (folder / name).exists()]):
-        raise WriteError(f"{ways[0]!r} stands in the way, it is of no run", path=folder, remedy="choose another folder")
+    if not known.is_file() and (others := [name for name in own if (folder / name).exists()]):
+        raise WriteError(f"{others[0]!r} is in the way and belongs to no run", path=folder, remedy="choose another folder")
     make_folder(folder)
     with writing(known) as out:
         out.write(dump_recipe(recipe).encode())
     return folder
 
 
-def _on(recipe: Recipe, device: str) -> Recipe:
+def _on_device(recipe: Recipe, device: str) -> Recipe:
     """Return the recipe with another device; a run may be resumed on any."""
     return recipe.model_copy(update={"training": recipe.training.model_copy(update={"device": device})})
 
 
 def _difference(before: Any, now: Any, key: str = "") -> str | None:
-    """Return the first place where two documents differ, with both values; None where they are equal."""
+    """Return the first place where two documents differ, with both values; None if they are equal."""
     if isinstance(before, dict) and isinstance(now, dict):
-        places = dict.fromkeys([*before, *now])
-        found = (_difference(before.get(part), now.get(part), f"{key}.{part}".lstrip(".")) for part in places)
-        return next((one for one in found if one is not None), None)
+        keys = dict.fromkeys([*before, *now])
+        differences = (_difference(before.get(part), now.get(part), f"{key}.{part}".lstrip(".")) for part in keys)
+        return next((line for line in differences if line is not None), None)
     return None if before == now else f"{key} was {before} and is now {now}"
 
 
 def _check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> None:
-    """Refuse labels that the towers have nothing to read of; warn of labels that free vectors cannot learn."""
-    reading = [name for name, head in recipe.heads.items() if head.tower != "free"]
+    """Refuse labels without text if a head reads it; warn of labels that free vectors cannot learn."""
+    reading = [name for name, head in recipe.heads.items() if head.reads_text]
     if not reading:
         if recipe.augment is not None and recipe.augment.kind == "gandalf":
             return  # their own text is a training point
@@ -324,7 +395,7 @@ def _check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> 
         raise DataError(
             f"{data.name}: {len(empty):,} of {len(data.labels):,} labels have no text "
             f"(the first is {data.labels.uids[empty[0]]!r}), but the head {reading[0]!r} reads it",
-            remedy="give every label a text, or use a recipe with free towers only",
+            remedy="give every label a text, or use a recipe with free heads only",
         )
 
 

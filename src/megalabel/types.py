@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from torch import Tensor
 
-__all__ = ["Batch", "Encoder", "Index", "Loss", "Targets", "Tokens", "TopK", "View"]
+__all__ = ["LABELS", "Batch", "Encoder", "Index", "Loss", "Targets", "Tokens", "TopK", "View"]
 
+LABELS = "labels"  # the name of the label space of the labels themselves
 _TOLD_APART = 65_536  # texts that are compared at once
 
 
@@ -104,7 +105,7 @@ class Batch:
     @property
     def view(self) -> View:
         """The view of the labels themselves."""
-        return self.views["labels"]
+        return self.views[LABELS]
 
     def to(self, device: object) -> Batch:
         """Return the same batch on another device."""

@@ -231,7 +231,8 @@ def absurd(rate):
 
 
 def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(train, tmp_path):
-    unseen = ["training.epochs=3", "training.evaluate_every=3", "batching.order=shuffled", "batching.negatives={}"]
+    unseen = ["training.epochs=3", "training.evaluate_every=3", "batching.order=shuffled", "batching.negatives={}",
+              "batching.refresh={}"]  # fmt: skip
     result = train(*absurd(1e18), *unseen)
     assert refused(result, "the loss of dual", "is nan at epoch 2, step 2", "learning rate", "are kept")
     folder = tmp_path / "run" / "checkpoints" / "select"

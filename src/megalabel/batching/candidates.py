@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from megalabel.batching.negatives import pairs_matrix
 from megalabel.batching.pool import PoolBuilder
 from megalabel.batching.positives import All, Picker
 from megalabel.errors import SettingError
-from megalabel.types import Batch, Targets
+from megalabel.types import LABELS
+from megalabel.types import Batch, Targets, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,11 +41,14 @@ class CandidateBuilder:
             with -1.
         mined: how many of its list a row gets, drawn anew in every step.
         uniform: how many labels at random a row gets.
+        loss_positives: which of the row's candidates that are positives are targets.
+        unsampled: what becomes of the others: "mask" takes them out of the loss, "negative" leaves them
+            in it as negatives.
 
     >>> from scipy.sparse import csr_matrix
     >>> builder = CandidateBuilder(csr_matrix(np.eye(2, 9)), lists=np.array([[4, 7], [5, -1]], dtype=np.int32), mined=2)
     >>> batch = builder.build(np.array([1, 0]), rng=np.random.default_rng(0))
-    >>> batch.candidates.tolist(), batch.targets.dense().tolist()
+    >>> batch.view.candidates.tolist(), batch.view.targets.dense().tolist()
     ([[1, -1, 5], [0, 4, 7]], [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     """
 
@@ -54,6 +58,8 @@ class CandidateBuilder:
     lists: NDArray[np.int32] | None = None
     mined: int = 0
     uniform: int = 0
+    loss_positives: Picker = field(default_factory=All)
+    unsampled: Literal["mask", "negative"] = "mask"
 
     def __post_init__(self) -> None:
         if self.mined < 0 or self.uniform < 0:
@@ -74,23 +80,31 @@ class CandidateBuilder:
         candidates = np.full((len(rows), width + drawn.shape[1]), -1, dtype=np.int64)
         candidates[picked.rows, slots] = picked.labels
         candidates[:, width:] = drawn
+        sampled = np.zeros(len(slots), dtype=bool)
+        sampled[self.loss_positives.choose(picked, rng)] = True
         targets = Targets(
-            torch.from_numpy(picked.rows), torch.from_numpy(slots), torch.from_numpy(picked.values), candidates.shape
+            torch.from_numpy(picked.rows[sampled]),
+            torch.from_numpy(slots[sampled]),
+            torch.from_numpy(picked.values[sampled]),
+            candidates.shape,
         )
-        there = candidates >= 0
-        return Batch(
-            torch.from_numpy(rows),
+        mask = candidates >= 0
+        pool = np.unique(candidates[mask])
+        if self.unsampled == "mask":
+            mask[picked.rows[~sampled], slots[~sampled]] = False
+        view = View(
             targets,
-            pool=torch.from_numpy(np.unique(candidates[there])),
+            pool=torch.from_numpy(pool),
             candidates=torch.from_numpy(candidates),
-            mask=torch.from_numpy(there),
+            mask=torch.from_numpy(mask),
         )
+        return Batch(torch.from_numpy(rows), {LABELS: view})
 
     def statistics(self, batch: Batch) -> dict[str, float]:
         """Return candidates per query, positives among them, and the mean share of a query's positives there."""
-        found = np.bincount(batch.targets.rows.numpy(), minlength=len(batch.queries))
+        found = np.bincount(batch.view.targets.rows.numpy(), minlength=len(batch.queries))
         counts = np.diff(self._truth.indptr)[batch.queries.numpy()]
-        sizes = [] if batch.mask is None else batch.mask.numpy().sum(axis=1)
+        sizes = [] if batch.view.mask is None else batch.view.mask.numpy().sum(axis=1)
         return {
             "pool_size": float(np.mean(sizes)) if len(sizes) else 0.0,
             "positives_per_query": float(found.mean()) if len(found) else 0.0,

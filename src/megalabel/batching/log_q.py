@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 
+from megalabel.batching.positives import One, Picker, Some
 from megalabel.errors import DataError, SettingError
 
 if TYPE_CHECKING:
@@ -63,15 +64,21 @@ class EntryChance:
         return cls(np.minimum(beta * counts / points, 1.0), batch_size)
 
     @classmethod
-    def from_targets(cls, targets: csr_matrix, beta: int, batch_size: int) -> EntryChance:
-        """Take r_l = mean_i min(1, beta y_il / sum_m y_im) from targets [N, L].
+    def from_targets(cls, targets: csr_matrix, positives: Picker, batch_size: int) -> EntryChance:
+        """Return the chance under a way to pick positives, from targets [N, L] without stored zeros.
 
-        Exact for :class:`Some` without replacement where the positives of a row are
-        equally relevant, and for :class:`One`.
+        With p_il = y_il / sum_m y_im, r_l is the mean over rows of 1 for each positive (:class:`All`: r_l = n_l / N),
+        p_il (:class:`One`), min(1, beta p_il) (:class:`Some`; exact where the positives of a row are equally
+        relevant) or 1 - (1 - p_il)^beta (:class:`Some` with replacement).
         """
-        lengths = np.diff(targets.indptr)
         totals = np.asarray(targets.sum(axis=1), dtype=np.float64).ravel()
-        picks = np.minimum(beta * targets.data / np.repeat(totals, lengths), 1.0)
+        shares = targets.data / np.repeat(totals, np.diff(targets.indptr))
+        picks = np.ones_like(shares)
+        if isinstance(positives, One):
+            picks = shares
+        elif isinstance(positives, Some):
+            beta = positives.beta
+            picks = 1 - (1 - shares) ** beta if positives.replacement else np.minimum(beta * shares, 1.0)
         rates = np.bincount(targets.indices, weights=picks, minlength=targets.shape[1]) / targets.shape[0]
         return cls(np.minimum(rates, 1.0), batch_size)
 
@@ -125,13 +132,12 @@ class RunningLogQ:
         counts = np.maximum(self.counts_[pool.cpu().numpy()], 1)
         return torch.from_numpy(np.log(counts / max(self.steps_, 1)).astype(np.float32)).to(pool.device)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs: plain counts and the number of steps."""
-        return {"counts": self.counts_.copy(), "steps": self.steps_}
+    def state(self) -> NDArray[np.int64]:
+        """Return what a checkpoint needs: [1 + L] the number of pools, then the counts."""
+        return np.concatenate([[self.steps_], self.counts_])
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        counts = np.asarray(state["counts"], dtype=np.int64)
-        if counts.shape != (self.labels,):
-            raise DataError(f"the checkpoint counts {len(counts)} labels, the data has {self.labels}")
-        self.counts_, self.steps_ = counts.copy(), int(state["steps"])
+    def restore(self, state: NDArray[np.int64]) -> None:
+        """Continue from what :meth:`state` returned."""
+        if state.shape != (self.labels + 1,):
+            raise DataError(f"the checkpoint counts {len(state) - 1} labels, the data has {self.labels}")
+        self.steps_, self.counts_ = int(state[0]), state[1:].astype(np.int64)

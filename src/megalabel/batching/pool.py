@@ -14,7 +14,8 @@ from megalabel.batching._cells import Cells, gather, most_frequent, places
 from megalabel.batching.negatives import Negatives, pairs_matrix
 from megalabel.batching.positives import All, Picker, Some
 from megalabel.errors import DataError, SettingError
-from megalabel.types import Batch, Targets
+from megalabel.types import LABELS
+from megalabel.types import Batch, Targets, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +32,7 @@ class PoolBuilder:
     for it, at most ``cap`` labels, sorted by id:
 
     1. the picked positives; over the cap, those picked by most rows;
-    2. where more than ``least_gap`` places are left, each source of negatives in turn,
+    2. where more than ``min_gap`` places are left, each source of negatives in turn,
        the labels drawn most often first;
     3. with ``fill="positives"``, other positives of the rows, those of most rows first.
 
@@ -51,9 +52,11 @@ class PoolBuilder:
         negatives: where further labels come from, first come first served.
         cap: labels in the pool at most; None for no limit.
         fill: "positives" fills up to the cap; None leaves the pool as it is.
-        least_gap: negatives enter only where more than this many places are left.
-        loss_positives: which positives in the pool are targets; the others are masked.
-            ``One()`` is what the published DEXML code does.
+        min_gap: negatives enter only where more than this many places are left.
+        loss_positives: which positives in the pool are targets. ``One()`` is what the published DEXML
+            code does.
+        unsampled: what becomes of the other positives: "mask" takes them out of the loss, "negative"
+            leaves them in it as negatives.
         all_labels: the pool is every label (``Batch.pool`` None); the arguments about
             the pool do not count. A mask, where there is something to mask, takes B x L bytes.
         keep_empty: keep rows without a positive in the pool.
@@ -61,7 +64,7 @@ class PoolBuilder:
     >>> from scipy.sparse import csr_matrix
     >>> builder = PoolBuilder(csr_matrix(np.array([[1.0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]])), positives=All())
     >>> batch = builder.build(np.array([1, 0, 2]), rng=np.random.default_rng(0))
-    >>> batch.queries.tolist(), batch.pool.tolist(), batch.targets.dense().tolist()  # row 2 has no label
+    >>> batch.queries.tolist(), batch.view.pool.tolist(), batch.view.targets.dense().tolist()  # row 2 has no label
     ([1, 0], [0, 2], [[0.0, 1.0], [1.0, 1.0]])
     """
 
@@ -71,8 +74,9 @@ class PoolBuilder:
     negatives: Sequence[Negatives] = ()
     cap: int | None = None
     fill: Literal["positives"] | None = None
-    least_gap: int = 0
+    min_gap: int = 0
     loss_positives: Picker = field(default_factory=All)
+    unsampled: Literal["mask", "negative"] = "mask"
     all_labels: bool = False
     keep_empty: bool = False
 
@@ -98,8 +102,8 @@ class PoolBuilder:
     def statistics(self, batch: Batch) -> dict[str, float]:
         """Return pool size, positives in the pool per query, and the mean share of a query's positives in the pool."""
         cells = gather(self.truth, batch.queries.numpy())
-        size = self.targets.shape[1] if batch.pool is None else len(batch.pool)
-        inside = np.ones(len(cells.labels), dtype=bool) if batch.pool is None else _inside(batch.pool.numpy(), cells)
+        size = self.targets.shape[1] if batch.view.pool is None else len(batch.view.pool)
+        inside = np.ones(len(cells.labels), dtype=bool) if batch.view.pool is None else _inside(batch.view.pool.numpy(), cells)
         found = np.bincount(cells.rows[inside], minlength=len(batch.queries))
         counts = np.diff(cells.starts)
         full = counts > 0
@@ -145,7 +149,7 @@ class PoolBuilder:
             picked = cells.labels[self.positives.choose(cells, rng)]
         pool = np.sort(most_frequent(picked, self.cap, rng))
         for source in self.negatives:
-            if self.cap is None or self.cap - len(pool) > self.least_gap:
+            if self.cap is None or self.cap - len(pool) > self.min_gap:
                 pool = self._grow(pool, source.draw(rows, self.targets.shape[1], rng), rng)
         return pool if self.fill is None else self._grow(pool, cells.labels, rng)
 
@@ -165,8 +169,9 @@ class PoolBuilder:
         place = np.cumsum(keep) - 1  # where a kept row stands among the kept
         ignored = _columns(gather(self._filtered, rows), pool)
         ignored = ignored.keep(keep[ignored.rows])
-        out_rows = place[np.concatenate([ignored.rows, cells.rows[~chosen]])]
-        out_cols = np.concatenate([ignored.labels, cells.labels[~chosen]])
+        masked = ~chosen if self.unsampled == "mask" else np.zeros(len(chosen), dtype=bool)
+        out_rows = place[np.concatenate([ignored.rows, cells.rows[masked]])]
+        out_cols = np.concatenate([ignored.labels, cells.labels[masked]])
         count = int(keep.sum())
         targets = Targets(
             torch.from_numpy(place[cells.rows[chosen]]),
@@ -174,12 +179,12 @@ class PoolBuilder:
             torch.from_numpy(cells.values[chosen]),
             (count, width),
         )
-        return Batch(
-            torch.from_numpy(rows[keep]),
+        view = View(
             targets,
             pool=None if pool is None else torch.from_numpy(pool),
             mask=_mask(out_rows, out_cols, (count, width)) if len(out_rows) else None,
         )
+        return Batch(torch.from_numpy(rows[keep]), {LABELS: view})
 
 
 def _inside(pool: NDArray[np.int64], cells: Cells) -> NDArray[np.bool_]:

@@ -42,14 +42,17 @@ def recipes(
 
 def _table(found: list[Recipe]) -> str:
     """Return one line for each recipe with the parts in which systems differ."""
+    from megalabel.batching.settings import SampledBatching
+
     rows = [("recipe", "encoder", "heads", "loss", "batch", "order", "positives", "labels in a step", "epochs")]
     for recipe in found:
         batching, losses = recipe.batching, dict.fromkeys(head.loss.kind for head in recipe.heads.values())
-        some = batching.positives.pick == "some"
-        extra = [
-            *([f"{batching.negatives.mined} mined"] if batching.negatives.mined else []),
-            *([f"{batching.negatives.uniform} uniform"] if batching.negatives.uniform else []),
-        ]
+        positives, labels = "all", [batching.labels]
+        if isinstance(batching, SampledBatching):
+            count = getattr(batching.positives, "count", None)
+            positives = f"{count} at random" if count else batching.positives.pick
+            extra = {"mined": batching.negatives.mined, "uniform": batching.negatives.uniform}
+            labels = ["positives", *(f"{number} {name}" for name, number in extra.items() if number)]
         rows.append((
             recipe.name,
             recipe.encoder.kind,
@@ -57,8 +60,8 @@ def _table(found: list[Recipe]) -> str:
             ", ".join(losses),
             f"{batching.batch_size:,}",
             batching.order,
-            f"{batching.positives.count} at random" if some else batching.positives.pick,
-            "all" if batching.labels == "all" else " + ".join(["positives", *extra]),
+            positives,
+            " + ".join(labels),
             str(recipe.training.epochs),
         ))  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

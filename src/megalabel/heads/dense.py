@@ -17,6 +17,7 @@ from torch.nn.functional import dropout, embedding, normalize, relu
 from megalabel.heads.head import HeadSettings
 from megalabel.losses.settings import LOSSES
 from megalabel.settings import Dropout, PositiveFloat, Settings, one_of
+from megalabel.types import LABELS
 
 if TYPE_CHECKING:
     from megalabel.heads.head import InitData, NewTexts
@@ -28,7 +29,6 @@ else:
     OptionalLoss = one_of(lambda: LOSSES, optional=True)
 
 __all__ = [
-    "LABELS",
     "CandidateSettings",
     "DenseHead",
     "DenseSettings",
@@ -39,7 +39,6 @@ __all__ = [
     "unit_rows",
 ]
 
-LABELS = "labels"  # the label space of the labels themselves
 _MANY = 65_536  # rows from which on memory counts more than speed
 _BLOCK = 16_384  # rows worked on at once
 _NEAR_ZERO = 0.02  # size of a residual layer at the start

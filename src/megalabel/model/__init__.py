@@ -3,6 +3,6 @@
 from megalabel.model.explain import Explanation
 from megalabel.model.model import ROWS, Model
 from megalabel.model.prediction import Prediction
-from megalabel.model.seen import Seen
+from megalabel.model.stats import LabelStats
 
-__all__ = ["ROWS", "Explanation", "Model", "Prediction", "Seen"]
+__all__ = ["ROWS", "Explanation", "LabelStats", "Model", "Prediction"]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch.nn.functional import normalize
 
-from megalabel.training.vectors import query_side
+from megalabel.network.vectors import query_side
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from megalabel.model.model import Model
-    from megalabel.model.state import State
+    from megalabel.model.labels import LabelState
     from megalabel.model.train_rows import TrainRows
 
 __all__ = ["Explanation", "HeadPart", "Near", "Related", "explain"]
@@ -79,7 +79,7 @@ class Explanation:
 
 def explain(
     model: Model,
-    state: State,
+    state: LabelState,
     text: str,
     label: int,
     k: int,
@@ -93,7 +93,7 @@ def explain(
     better = (total > total[place]) | ((total == total[place]) & (ids[0] < label))
     train = model.train_rows
     added = label >= (state.first if train is None else train.targets.shape[1])
-    points = 0 if added else int(state.seen.counts[label])
+    points = 0 if added else int(state.stats.counts[label])
     rows = np.empty(0, dtype=np.int64) if train is None else train.rows_of(label)
     probability = None
     if model.fusion is not None:
@@ -109,7 +109,7 @@ def explain(
 
 
 def _parts(
-    model: Model, state: State, ids: NDArray[np.int64], scores: Mapping[str, NDArray[np.float32]]
+    model: Model, state: LabelState, ids: NDArray[np.int64], scores: Mapping[str, NDArray[np.float32]]
 ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64]]:
     """Return what each head adds [1, C], and what is left."""
     if model.fusion is not None:
@@ -129,13 +129,13 @@ def _nearest(model: Model, text: str, train: TrainRows, rows: NDArray[np.int64],
         return []
     some = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST)).astype(np.int64)]
     texts = [train.texts[row] for row in some.tolist()]
-    tokens = model.network.encoder.tokenise([text, *texts])  # type: ignore[operator]
-    vectors = normalize(next(iter(query_side(model.network, tokens).values())), dim=1).cpu().numpy()
+    sides = query_side(model.network, model.network.tokenise([text, *texts]))
+    vectors = normalize(next(iter(sides.values())), dim=1).cpu().numpy()
     cosines = vectors[1:] @ vectors[0]
     return [Near(texts[place], float(cosines[place])) for place in np.argsort(-cosines, kind="stable")[:k].tolist()]
 
 
-def _related(state: State, train: TrainRows, rows: NDArray[np.int64], label: int, k: int) -> list[Related]:
+def _related(state: LabelState, train: TrainRows, rows: NDArray[np.int64], label: int, k: int) -> list[Related]:
     """Return the labels that most of the rows carry as well."""
     if not len(rows):
         return []

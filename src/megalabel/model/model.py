@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,16 @@ from megalabel.errors import DataError, SettingError, nearest
 from megalabel.fusion import union
 from megalabel.metrics.evaluate import evaluate
 from megalabel.metrics.propensity import inverse_propensity
-from megalabel.model.build_index import build_index
 from megalabel.model.explain import Explanation, explain
-from megalabel.model.indexes import Indexes
-from megalabel.model.live_labels import LiveLabels
-from megalabel.model.new_labels import NewLabels
+from megalabel.model.index import Indexes, build_index
+from megalabel.model.labels import LabelState, LiveLabels
 from megalabel.model.prediction import Prediction
-from megalabel.model.seen import Seen
-from megalabel.model.state import State
+from megalabel.model.stats import LabelStats
 from megalabel.model.store import load_parts, save_model
+from megalabel.network.fit import Fitted
+from megalabel.network.queries import AskedTexts, LabelMaker
+from megalabel.network.vectors import LabelSide, fold_queries, label_side
 from megalabel.progress import progress
-from megalabel.training.fitted import Fitted
-from megalabel.training.vectors import LabelSide, fold_queries, label_side, query_side
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
@@ -38,10 +36,10 @@ if TYPE_CHECKING:
     from megalabel.heads.answers import Answers
     from megalabel.index import Choice
     from megalabel.metrics.report import Report
-    from megalabel.model.built import Built
+    from megalabel.model.index import ModelIndex
     from megalabel.model.train_rows import TrainRows
-    from megalabel.training.network import Network
-    from megalabel.types import Tokens
+    from megalabel.network.network import Network
+    from megalabel.recipes.schema import Recipe
 
 __all__ = ["Model"]
 
@@ -49,17 +47,18 @@ ROWS = 1024  # queries fused at once
 
 
 class Model:
-    """Encoder, heads and labels, ready to use.
+    """Encoders, heads and labels, ready to use.
 
     Args:
+        recipe: what it was trained by; of several stages, the last.
         network: the trained network.
         labels: texts and uids of the labels, in the order of training.
         weights: how much each head counts when scores are added.
-        seen: label frequencies of the training data.
+        stats: label frequencies of the training data.
         fitted: heads that train no encoder.
-        fusion: puts all heads together; without it, scores of the network's heads are added.
+        fusion: puts all heads together; without it, scores of the dense heads are added.
         removed: ids of labels that are not found.
-        built: indexes over the labels; where there is none, search is exact.
+        indexes: indexes over the labels; without one, search is exact.
 
     >>> from megalabel import load, train
     >>> data = load("synthetic:points=400,labels=30")
@@ -76,30 +75,30 @@ class Model:
 
     def __init__(
         self,
+        recipe: Recipe,
         network: Network,
         labels: Labels,
         weights: Mapping[str, float],
-        seen: Seen,
+        stats: LabelStats,
         fitted: Fitted | None = None,
         fusion: Fusion | None = None,
         removed: Sequence[int] | NDArray[np.int64] = (),
-        built: Sequence[Built] = (),
+        indexes: Sequence[ModelIndex] = (),
     ) -> None:
-        self.network = network
+        self.recipe, self.network = recipe, network
         self.weights = dict(weights)
         self.fusion = fusion
-        self.tail = network.recipe.predict.tail  # a fused model ranks by p x (inverse propensity)^tail
-        fitted = Fitted(seen.counts) if fitted is None else fitted
-        gone = np.unique(np.asarray(removed, dtype=np.int64))
-        start = State(labels, seen, fitted, len(labels), gone)
-        self._live = LiveLabels(start, lambda: self._rules)
+        self.tail = recipe.predict.tail  # a fused model ranks by p x (inverse propensity)^tail
+        fitted = Fitted(stats.counts) if fitted is None else fitted
+        start = LabelState(labels, stats, fitted, len(labels), np.unique(np.asarray(removed, dtype=np.int64)))
+        self.live = LiveLabels(start, lambda: self._maker)
         self._start = start  # the labels of the training
-        self.indexes = Indexes(self.label_side, built)
+        self.indexes = Indexes(self.label_side, indexes)
 
     @property
-    def state(self) -> State:
+    def state(self) -> LabelState:
         """The labels as they are now; what is read from one state fits together, whatever changes meanwhile."""
-        return self._live.state
+        return self.live.state
 
     @property
     def labels(self) -> Labels:
@@ -111,12 +110,12 @@ class Model:
 
     @labels.setter
     def labels(self, labels: Labels) -> None:
-        self._live.show(labels)
+        self.live.show(labels)
 
     @property
-    def seen(self) -> Seen:
+    def stats(self) -> LabelStats:
         """Label frequencies of the training data."""
-        return self.state.seen
+        return self.state.stats
 
     @property
     def fitted(self) -> Fitted:
@@ -131,23 +130,22 @@ class Model:
     def add_labels(self, texts: Sequence[str], uids: Sequence[str] | None = None) -> list[str]:
         """Add labels that were not trained, by their texts alone, and return their uids.
 
-        They are found from the next call on, by every head (:class:`~megalabel.model.new_labels.NewLabels`
-        says how), and count as labels seen once. Searches in other threads see all of them or none.
+        They are found from the next call on, by every head (its ``new_rows`` says how), and count as labels seen once. Searches in other threads see all of them or none.
         The first change takes longer, to look at the labels there are.
 
         Args:
             texts: one for each label, none empty.
             uids: names that no label has or had; made up where left out.
         """
-        return self._live.add(texts, uids)
+        return self.live.add(texts, uids)
 
     def remove_labels(self, uids: Sequence[str]) -> None:
         """Find these labels no more; ids of other labels stay, and the uids are not given again."""
-        self._live.remove(uids)
+        self.live.remove(uids)
 
     def rename_label(self, uid: str, text: str) -> None:
         """Give a label another text; what was learnt from its points stays."""
-        self._live.rename(uid, text)
+        self.live.rename(uid, text)
 
     def predict(
         self, texts: Sequence[str], k: int = 5, *, heads: str = "all", tail: float | None = None
@@ -157,14 +155,14 @@ class Model:
         ``tail`` in place of the model's own brings rare labels forward, from 0 (not at all) to 1.
         """
         state = self.state
-        found = self._search(state, texts, min(k, len(state.labels)), heads, tail=tail)
+        best = self._search(state, texts, min(k, len(state.labels)), heads, tail=tail)
         return [
             [
                 Prediction(int(label), state.labels.uids[label], state.labels.texts[label], float(score))
                 for label, score in zip(ids.tolist(), scores.tolist(), strict=True)
                 if label >= 0
             ]
-            for ids, scores in zip(found.ids, found.scores, strict=True)
+            for ids, scores in zip(best.ids, best.scores, strict=True)
         ]
 
     def search(
@@ -191,7 +189,7 @@ class Model:
 
     def _search(
         self,
-        state: State,
+        state: LabelState,
         texts: Sequence[str],
         k: int,
         heads: str,
@@ -203,38 +201,43 @@ class Model:
             return self._fused(state, texts, k, exclude, self.tail if tail is None else tail)
         if heads in state.fitted.heads:
             return self._answers(state, texts)[heads].best(k, exclude)
-        weights = self.chosen(heads)
+        asked = self._asked(state, texts)
+        return self._dense(state, self.chosen(heads), asked.vectors).best(k, exclude)
+
+    def _asked(self, state: LabelState, texts: Sequence[str]) -> AskedTexts:
+        """Return queries, of which every head reads what it needs."""
+        if isinstance(texts, str):
+            raise SettingError("give a list of texts, not one text", remedy='for example model.predict(["some text"])')
         self.network.eval()
-        queries = query_side(self.network, self._tokenise(texts))
-        return self._dense(state, weights, queries).best(k, exclude)
+        return AskedTexts(texts, self.network, state.fitted)
 
-    def _dense(self, state: State, weights: Mapping[str, float], queries: Mapping[str, Tensor]) -> Answers:
-        """Answer by heads of the network, their scores added with these weights."""
-        folded = fold_queries(queries, weights, bias=self._biased(weights))
-        return state.dense(self.indexes.of(weights), folded)
+    def _dense(self, state: LabelState, weights: Mapping[str, float], queries: Mapping[str, Tensor]) -> Answers:
+        """Answer by dense heads, their scores added with these weights."""
+        folded = fold_queries(queries, weights, bias=self.has_bias(weights))
+        return state.dense_answers(self.indexes.of(weights), folded)
 
-    def _biased(self, weights: Mapping[str, float]) -> bool:
-        return any(self.network.head(name).bias is not None for name in weights)
+    def has_bias(self, heads: Iterable[str]) -> bool:
+        """Return whether some of the heads have a bias, which is the last column of their folded vectors."""
+        return any(self.network.head(name).bias is not None for name in heads)
 
-    def _answers(self, state: State, texts: Sequence[str]) -> dict[str, Answers]:
-        self.network.eval()
-        queries = query_side(self.network, self._tokenise(texts))
-        found = {name: self._dense(state, {name: 1.0}, {name: vectors}) for name, vectors in queries.items()}
-        return found | state.fitted_answers(texts, queries)
+    def _answers(self, state: LabelState, texts: Sequence[str]) -> dict[str, Answers]:
+        asked = self._asked(state, texts)
+        dense = {name: self._dense(state, {name: 1.0}, {name: vectors}) for name, vectors in asked.vectors.items()}
+        return dense | state.fitted_answers(asked)
 
     def _candidates(
-        self, state: State, texts: Sequence[str], exclude: csr_matrix | None, *more: TopK
+        self, state: LabelState, texts: Sequence[str], exclude: csr_matrix | None, *more: TopK
     ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
-        k = min(self.network.recipe.predict.candidates, len(state.labels))
+        k = min(self.recipe.predict.candidates, len(state.labels))
         answers = self._answers(state, texts)
         ids = union(*more, *(answer.best(k, exclude) for answer in answers.values()))
         return ids, {name: answer.of(ids) for name, answer in answers.items()}
 
-    def _fused(self, state: State, texts: Sequence[str], k: int, exclude: csr_matrix | None, tail: float) -> TopK:
+    def _fused(self, state: LabelState, texts: Sequence[str], k: int, exclude: csr_matrix | None, tail: float) -> TopK:
         """Rank the candidates of all heads by the fusion, some queries at a time."""
         assert self.fusion is not None
-        seen = state.seen
-        rare = inverse_propensity(seen.counts, seen.points, *seen.propensity) if tail else None
+        stats = state.stats
+        rare = inverse_propensity(stats.counts, stats.points, *stats.propensity) if tail else None
         parts = []
         with progress("searching", total=len(texts), unit="queries") as step:
             for start in range(0, len(texts), ROWS):
@@ -259,26 +262,25 @@ class Model:
             raise SettingError(f"k must be at least 1, not {k}")
         state = self.state
         if label is None:
-            found = self._search(state, [text], 1, "all").ids[0, 0]
-            if found < 0:
+            chosen = self._search(state, [text], 1, "all").ids[0, 0]
+            if chosen < 0:
                 raise DataError("no label was found for this text", remedy="name one")
         else:
-            found = self._live.find(label)
-        own = TopK(np.array([[found]]), np.zeros((1, 1), dtype=np.float32))
-        return explain(self, state, text, int(found), k, *self._candidates(state, [text], None, own))
+            chosen = self.live.find(label)
+        own = TopK(np.array([[chosen]]), np.zeros((1, 1), dtype=np.float32))
+        return explain(self, state, text, int(chosen), k, *self._candidates(state, [text], None, own))
 
     @cached_property
     def train_rows(self) -> TrainRows | None:
         """The texts and targets of the training, where they were kept; read when first asked for."""
-        return None if self._start.seen.train is None else self._start.seen.train()
+        return None if self._start.stats.train is None else self._start.stats.train()
 
     def encode(self, texts: Sequence[str], *, heads: str = "all") -> NDArray[np.float32]:
         """Return the query vectors [n, d] that are searched with."""
         weights = self.chosen(heads)
-        self.network.eval()
-        queries = query_side(self.network, self._tokenise(texts))
-        found: NDArray[np.float32] = fold_queries(queries, weights, bias=self._biased(weights)).cpu().numpy()
-        return found
+        queries = self._asked(self.state, texts).vectors
+        vectors: NDArray[np.float32] = fold_queries(queries, weights, bias=self.has_bias(weights)).cpu().numpy()
+        return vectors
 
     def evaluate(self, data: Dataset | Split, split: str = "test", *, heads: str = "all") -> Report:
         """Measure the model on a data set that has the same labels, or on one split such as ``data.test``.
@@ -292,13 +294,13 @@ class Model:
                     f"this split is over {data.targets.shape[1]:,} labels, the model knows {len(self.labels):,}",
                     remedy="evaluate on the data the model was trained for",
                 )
-            part, seen = data, self.seen
+            part, stats = data, self.stats
         else:
             self._check_labels(data)
-            part, seen = data.split(split), Seen.of(data)
-        found = self.search(part.texts, 100, heads=heads, exclude=part.excluded())
-        A, B = seen.propensity
-        return evaluate(found.ids, part.targets, counts=seen.counts, points=seen.points, A=A, B=B, filter=part.filter)
+            part, stats = data.split(split), LabelStats.of(data)
+        best = self.search(part.texts, 100, heads=heads, exclude=part.excluded())
+        A, B = stats.propensity
+        return evaluate(best.ids, part.targets, counts=stats.counts, points=stats.points, A=A, B=B, filter=part.filter)
 
     def _check_labels(self, data: Dataset) -> None:
         """Raise a DataError for a data set whose labels are not those of the model."""
@@ -339,29 +341,23 @@ class Model:
     @cached_property
     def _side(self) -> dict[str, LabelSide]:
         self.network.eval()
-        texts = self._tokenise(self._start.labels.texts) if self.network.needs_text else None
+        texts = self.network.tokenise(self._start.labels.texts) if self.network.needs_text else None
         return label_side(self.network, texts)
 
     @cached_property
-    def _rules(self) -> NewLabels:
+    def _maker(self) -> LabelMaker:
         """What makes new labels of texts."""
         self.network.eval()
-        return NewLabels(self.network, self._start.fitted, self._side, self._start.labels.texts)
+        return LabelMaker(self.network, self._start.fitted, self._side, self._start.labels.texts)
 
     def build_index(
         self, kind: str = "auto", *, heads: str = "all", queries: Sequence[str] | None = None, **settings: Any
     ) -> dict[str, Choice]:
         """Build an index over the labels and measure it; it is used from now on and saved with the model.
 
-        :func:`~megalabel.model.build_index.build_index` says what the settings are.
+        :func:`~megalabel.model.index.build_index` says what the settings are.
         """
         return build_index(self, kind, heads, queries, settings)
-
-    def _tokenise(self, texts: Sequence[str]) -> Tokens:
-        if isinstance(texts, str):
-            raise SettingError("give a list of texts, not one text", remedy='for example model.predict(["some text"])')
-        tokens: Tokens = self.network.encoder.tokenise(texts)  # type: ignore[operator]
-        return tokens
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False, texts: bool = True) -> None:
         """Write the model: recipe, encoder, weights (safetensors) and labels; whole or not at all.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from megalabel.model.model import Model
-    from megalabel.model.state import State
+    from megalabel.model.labels import LabelState
     from megalabel.types import TopK
 
 __all__ = ["Snapshot"]
@@ -38,7 +38,7 @@ class Snapshot:
     """
 
     model: Model
-    state: State
+    state: LabelState
 
     @classmethod
     def of(cls, model: Model) -> Snapshot:
@@ -57,7 +57,7 @@ class Snapshot:
         """Return how many training points labels have, 0 for those added after training."""
         train = self.model.train_rows
         trained = self.state.first if train is None else train.targets.shape[1]
-        return np.where(ids < trained, self.state.seen.counts[ids], 0)
+        return np.where(ids < trained, self.state.stats.counts[ids], 0)
 
     @staticmethod
     def frequency(points: int) -> str:
@@ -78,7 +78,7 @@ class Snapshot:
 
     def known(self, uid: str) -> int | None:
         """Return the id of the label with this uid; None where no label has it, or had it and was removed."""
-        label = self.model._live._ids().get(uid)  # only ever grows
+        label = self.model.live.ids().get(uid)  # only ever grows
         if label is None or label >= len(self.state.labels) or label in self.state.removed:
             return None
         return label

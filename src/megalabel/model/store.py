@@ -1,4 +1,4 @@
-"""A model as a folder: recipe, encoder, weights, labels, and a card that vouches for every file."""
+"""A model as a folder: recipe, encoders, weights, labels, and a card with a hash of every file."""
 
 from __future__ import annotations
 
@@ -15,27 +15,43 @@ import torch
 
 from megalabel._version import __version__
 from megalabel.data.dataset import Labels
+from megalabel.device import find_device
+from megalabel.encoders import load_encoder
 from megalabel.errors import DataError
 from megalabel.files import json_rows, writing, writing_folder
 from megalabel.fusion import Fusion
-from megalabel.model.folded import fold_fitted, fold_tensors, head_tensors
-from megalabel.model.indexes import INDEX, load_indexes
-from megalabel.model.seen import Seen
+from megalabel.model.index import INDEX, load_indexes
+from megalabel.model.stats import LabelStats
 from megalabel.model.train_rows import TrainRows
-from megalabel.training.find_device import find_device
-from megalabel.training.fitted import Fitted
+from megalabel.network.fit import Fitted
+from megalabel.network.spaces import load_spaces
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from megalabel.model.built import Built
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+    from megalabel.model.index import ModelIndex
     from megalabel.model.model import Model
-    from megalabel.training.network import Network
+    from megalabel.network.network import Network
+    from megalabel.recipes.schema import Recipe
 
-__all__ = ["find_model", "load_parts", "read_labels", "save_model"]
+__all__ = [
+    "find_model",
+    "load_encoders",
+    "load_head_tensors",
+    "load_parts",
+    "read_labels",
+    "save_encoders",
+    "save_head_tensors",
+    "save_model",
+]
 
-FORMAT = 3  # of a model folder
-READABLE = (1, 2, 3)  # 1 has no removed labels, 2 no index
+FORMAT = 4  # of a model folder
+READABLE = (4,)  # earlier formats have recipes with other keys
+ENCODERS, HEADS, FITTED, SPACES = "encoders", "heads.safetensors", "fitted", "spaces"
 LABELS = "labels.jsonl.gz"
 TRAIN = "train"
 
@@ -43,39 +59,39 @@ TRAIN = "train"
 class Parts(NamedTuple):
     """The arguments of a model."""
 
+    recipe: Recipe
     network: Network
     labels: Labels
     weights: Mapping[str, float]
-    seen: Seen
+    stats: LabelStats
     fitted: Fitted
     fusion: Fusion | None
     removed: NDArray[np.int64]
-    built: list[Built]
+    indexes: list[ModelIndex]
 
 
 def save_model(model: Model, folder: str | PathLike[str], *, overwrite: bool, texts: bool) -> None:
     """Write the folder that :func:`load_parts` reads, whole or not at all; ``texts`` keeps those of the training."""
-    from safetensors.torch import save as pack
-
     from megalabel.recipes.load_recipe import dump_recipe
 
     state, network = model.state, model.network
     with writing_folder(folder, overwrite=overwrite) as place:
-        network.encoder.save(place / "encoder")  # type: ignore[operator]
+        save_encoders(network, place)
         with writing(place / "recipe.yaml") as out:
-            out.write(dump_recipe(network.recipe).encode())
-        with writing(place / "heads.safetensors") as out:
-            out.write(pack({name: value.contiguous() for name, value in fold_tensors(network, state).items()}))
-        fold_fitted(state).save(place / "fitted")
-        _write_labels(place / LABELS, state.labels, state.seen.counts, state.removed)
+            out.write(dump_recipe(model.recipe).encode())
+        _write_tensors(place / HEADS, state.grown_tensors(network))
+        state.grown_fitted().save(place / FITTED)
+        for name, space in state.grown_spaces(network).items():
+            space.save(place / SPACES / name)
+        _write_labels(place / LABELS, state.labels, state.stats.counts, state.removed)
         if texts and model.train_rows is not None:
             model.train_rows.save(place / TRAIN)
         card = {
             "format": FORMAT,
             "megalabel": __version__,
             "labels": len(state.labels),
-            "points": state.seen.points,
-            "propensity": state.seen.propensity,
+            "points": state.stats.points,
+            "propensity": state.stats.propensity,
             "weights": model.weights,
             "fusion": None if model.fusion is None else model.fusion.to_dict(),
             "index": model.indexes.save(place / INDEX, state),
@@ -101,37 +117,74 @@ def load_parts(folder: str | PathLike[str], device: str = "auto", *, exact: bool
 
     ``exact`` leaves the indexes where they are.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    from megalabel.encoders import load_encoder
+    from megalabel.recipes.build import build_network
     from megalabel.recipes.load_recipe import load_recipe
-    from megalabel.training.network import Network
 
     chosen = find_device(device)
     place = find_model(folder)
     card = _read_card(place / "model.json")
-    _check_files(place, {name: found for name, found in card["sha256"].items() if not _of_index(name)})
+    _check_files(place, {name: digest for name, digest in card["sha256"].items() if not _of_index(name)})
     labels, counts, removed = _read_labels(place / LABELS)
     recipe = load_recipe(place / "recipe.yaml")
-    network = Network(recipe, load_encoder(place / "encoder"), len(labels))
-    seen = Seen(counts, card["points"], tuple(card["propensity"]), _train_rows(place, card["sha256"]))
+    spaces = load_spaces(place / SPACES, list(recipe.spaces), len(labels))
+    network = build_network(recipe, load_encoders(place, list(recipe.encoders)), spaces)
+    stats = LabelStats(counts, card["points"], tuple(card["propensity"]), _train_rows(place, card["sha256"]))
     fusion = None if card["fusion"] is None else Fusion.from_dict(card["fusion"])
-    fitted = Fitted.load(place / "fitted", recipe)
-    try:
-        tensors = load_file(place / "heads.safetensors")
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"the weights cannot be read ({error})", path=place / "heads.safetensors") from error
-    wanted = head_tensors(network)
+    fitted = Fitted.load(place / FITTED, recipe.heads)
+    tensors = load_head_tensors(place)
+    wanted = {name: value for name, value in network.named_parameters() if name.startswith("heads.")}
     if {name: value.shape for name, value in tensors.items()} != {name: value.shape for name, value in wanted.items()}:
-        raise DataError("the weights do not fit the recipe", path=place / "heads.safetensors")
+        raise DataError("the weights do not fit the recipe", path=place / HEADS)
     with torch.no_grad():
         for name, value in wanted.items():
             value.copy_(tensors[name])
     network.to(chosen).eval()
     cards = [] if exact else card.get("index", [])
-    built = [one.to(chosen) for one in load_indexes(place / INDEX, cards, list(network.heads), len(labels))]
-    return Parts(network, labels, card["weights"], seen, fitted, fusion, removed, built)
+    indexes = [index.to(chosen) for index in load_indexes(place / INDEX, cards, list(network.heads), len(labels))]
+    return Parts(recipe, network, labels, card["weights"], stats, fitted, fusion, removed, indexes)
+
+
+def save_encoders(network: Network, folder: Path, drop: Sequence[str] = ()) -> None:
+    """Write every encoder but those to drop into a folder of its own."""
+    for name, encoder in network.encoders.items():
+        if name not in drop:
+            (folder / ENCODERS).mkdir(parents=True, exist_ok=True)
+            encoder.save(folder / ENCODERS / name)  # type: ignore[operator]
+
+
+def load_encoders(folder: Path, names: Sequence[str]) -> dict[str, nn.Module]:
+    """Return those of the named encoders that :func:`save_encoders` wrote."""
+    return {name: load_encoder(folder / ENCODERS / name) for name in names if (folder / ENCODERS / name).is_dir()}
+
+
+def save_head_tensors(network: Network, folder: Path, drop: Sequence[str] = ()) -> None:
+    """Write the weights of every dense head but those to drop."""
+    _write_tensors(
+        folder / HEADS,
+        {
+            name: value.detach().cpu()
+            for name, value in network.named_parameters()
+            if name.startswith("heads.") and name.split(".")[1] not in drop
+        },
+    )
+
+
+def load_head_tensors(folder: Path) -> dict[str, Tensor]:
+    """Return the weights of dense heads by their names in the network."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(folder / HEADS)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"the weights cannot be read ({error})", path=folder / HEADS) from error
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    from safetensors.torch import save as pack
+
+    with writing(path) as out:
+        out.write(pack({name: value.contiguous() for name, value in tensors.items()}))
 
 
 def read_labels(folder: str | PathLike[str]) -> list[dict[str, Any]]:
@@ -156,7 +209,7 @@ def _of_index(name: str) -> bool:
 
 def _train_rows(place: Path, hashes: Mapping[str, str]) -> Callable[[], TrainRows] | None:
     """Return what reads the training texts when they are asked for; None where they were not kept."""
-    files = {name: found for name, found in hashes.items() if name.startswith(f"{TRAIN}/")}
+    files = {name: digest for name, digest in hashes.items() if name.startswith(f"{TRAIN}/")}
     if not files:
         return None
 
@@ -185,7 +238,9 @@ def _read_card(path: Path) -> dict[str, Any]:
         raise DataError(f"this model card cannot be read ({error})", path=path) from error
     if card["format"] in READABLE:
         raise DataError("this file is not as it was saved", path=path, remedy="copy the model again")
-    raise DataError(f"this model has format {card['format']}, not {FORMAT}", path=path, remedy="update megalabel")
+    newer = isinstance(card["format"], int) and card["format"] > FORMAT
+    remedy = "update megalabel" if newer else "train it again, or use the release that saved it"
+    raise DataError(f"this model has format {card['format']}, not {FORMAT}", path=path, remedy=remedy)
 
 
 def _seal(card: Mapping[str, Any]) -> str:
@@ -206,11 +261,11 @@ def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
     """Raise a DataError for the first file that is not as it was saved."""
     for name, expected in hashes.items():
         try:
-            found = _sha256(folder / name)
+            digest = _sha256(folder / name)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise DataError(f"this file cannot be read, {reason}", path=folder / name) from error
-        if found != expected:
+        if digest != expected:
             raise DataError("this file is not as it was saved", path=folder / name, remedy="copy the model again")
 
 

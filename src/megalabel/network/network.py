@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from megalabel.errors import SettingError, nearest
-from megalabel.heads.dense import LABELS, DenseHead, DenseSettings, Temperature
+from megalabel.heads.dense import DenseHead, DenseSettings, Temperature
+from megalabel.types import LABELS
 from megalabel.network.gradcache import GradientCache
 from megalabel.network.spaces import LabelSpace
 from megalabel.network.texts import TextTokens

@@ -17,7 +17,7 @@ from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError
 from megalabel.graphs import partition, pifa
 from megalabel.heads._rows import PARTS, pack, unpack
-from megalabel.heads.dense import LABELS
+from megalabel.types import LABELS
 from megalabel.settings import Settings, one_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from megalabel.data.dataset import Split
 
-__all__ = ["LABELS", "SPACES", "AnySpace", "LabelSpace", "PartitionSettings", "group_dataset", "load_spaces"]
+__all__ = ["SPACES", "AnySpace", "LabelSpace", "PartitionSettings", "group_dataset", "load_spaces"]
 
 
 @dataclass(frozen=True)

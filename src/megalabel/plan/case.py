@@ -152,36 +152,17 @@ class Case:
     @property
     def refreshes(self) -> int:
         """How often clusters and hard negatives are made."""
-        settings = self.recipe.batching
-        if settings.order != "clustered" and not settings.negatives.mined:
-            return 0
-        return len(range(settings.refresh.start, self.recipe.training.epochs, settings.refresh.every))
+        return self.recipe.batching.refresh_count(self.recipe.training.epochs)
 
     @property
     def width(self) -> int:
         """Labels that one query is scored against."""
-        settings = self.recipe.batching
-        if settings.labels == "candidates":
-            return math.ceil(self._positives + settings.negatives.mined + settings.negatives.uniform)
-        return self.pool
-
-    @property
-    def _positives(self) -> float:
-        """Positives of a query that enter a step."""
-        settings, most = self.recipe.batching.positives, self.sizes.labels_per_point
-        return {"one": 1.0, "some": min(settings.count, most), "all": most}[settings.pick]
+        return self.recipe.batching.labels_per_query(self.batch, self.sizes.labels, self.sizes.labels_per_point)
 
     @cached_property
     def pool(self) -> int:
         """Labels of a step, over all devices; an upper bound where batches are clustered, since those share labels."""
-        labels, settings = self.sizes.labels, self.recipe.batching
-        if settings.labels == "all":
-            return labels
-        each = settings.negatives.mined + (settings.negatives.uniform if settings.labels == "candidates" else 0)
-        drawn = self.batch * (self._positives + each)
-        drawn += settings.negatives.uniform if settings.labels == "pool" else 0
-        found = math.ceil(labels * -math.expm1(-drawn / labels))
-        return found if settings.cap is None else min(found, max(settings.cap, 1))
+        return self.recipe.batching.pool_size(self.batch, self.sizes.labels, self.sizes.labels_per_point)
 
     @property
     def own_pool(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from megalabel.batching.settings import switch_labels
 from megalabel.plan.case import Case
 from megalabel.plan.numbers import show_bytes
 from megalabel.recipes.schema import Recipe
@@ -90,8 +91,10 @@ def changed(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
         *path, last = key.split(".")
         node = document
         for part in path:
-            node = node[part]
+            node = node.setdefault(part, {})
         node[last] = value
+        if key == "batching.labels":
+            document["batching"] = switch_labels(node, value)
     return Recipe.model_validate(document)
 
 
@@ -148,7 +151,9 @@ def _refit(case: Case) -> Ladder:
 
 def _pool(case: Case) -> Ladder:
     if case.all_labels and case.sizes.labels > _UNIFORM:
-        yield _set(case, {"batching.labels": "pool", "batching.negatives.uniform": _UNIFORM})
+        yield _set(
+            case, {"batching.labels": "pool", "batching.positives": "all", "batching.negatives.uniform": _UNIFORM}
+        )
 
 
 def _dim(case: Case) -> Ladder:

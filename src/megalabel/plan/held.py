@@ -52,11 +52,11 @@ def held(case: Case) -> tuple[Part, ...]:
     if case.gpu:
         parts.append(Part("driver", CONTEXT, "taken as given"))
     parts += [_data(case), _tokens(case)]
-    lists = recipe.batching.negatives
-    if lists.mined and case.refreshes:
+    lists = recipe.batching.mining
+    if lists is not None and case.refreshes:
         rows = case.rows
         parts.append(Part("mined lists", rows * lists.top * 4, f"{rows:,} rows x {lists.top} x 4 B", host=True))
-    if recipe.batching.order == "clustered" and case.refreshes:
+    if recipe.batching.clusters and case.refreshes:
         parts.append(Part("clusters", case.rows * 8, f"{case.rows:,} rows x 8 B", host=True))
     parts.append(Part("program", PROGRAM + LIBRARIES, "Python, torch, compiled code", host=True))
     return tuple(part for part in parts if part.bytes > 0)

@@ -12,6 +12,7 @@ from megalabel.plan.result import Memory, Part
 from megalabel.plan.tensor import FLOAT, tensor
 
 if TYPE_CHECKING:
+    from megalabel.batching.settings import NegativeSettings
     from megalabel.plan.case import Case
 
 __all__ = ["memory"]
@@ -107,31 +108,30 @@ def _label_side(case: Case) -> list[Part]:
 def _refresh(case: Case) -> tuple[Part, ...]:
     """Clusters and hard negatives: vectors of all own queries, of all own labels, and the index."""
     settings, dim = case.recipe.batching, case.mining.dim
-    clustered, mined = settings.order == "clustered", bool(settings.negatives.mined)
     if not case.refreshes:
         return ()
-    rows = math.ceil(case.rows / case.devices) * clustered
+    rows = math.ceil(case.rows / case.devices) * settings.clusters
     joined = [tensor("query vectors", rows, dim, note="being joined"), _encoding(case)]
-    ways = (joined, _label_side(case), _index(case)) if mined else (joined,)
+    ways = (joined, _label_side(case), _index(case, settings.mining)) if settings.mining else (joined,)
     return tensor("query vectors", rows, dim), *_largest(*ways)
 
 
-def _index(case: Case) -> list[Part]:
+def _index(case: Case, settings: NegativeSettings) -> list[Part]:
     """The index that mines, in which approximate ones hold the vectors once more, and the lists it finds."""
-    settings, dim, labels = case.recipe.batching.negatives, case.mining.dim, case.own_labels
-    search = settings.search
+    search, dim, labels = settings.search, case.mining.dim, case.own_labels
+    options = search.options()
     found = [
         tensor("label vectors", labels, dim),
         tensor("scores of a search", QUERIES, BLOCK),
         tensor("new lists of negatives", case.rows, settings.top, host=True),
     ]
     if search.kind == "ivf":
-        each = (search.pq or dim * FLOAT) + 8
+        each = options.get("pq", dim * FLOAT) + 8
         found.append(Part("inverted lists", labels * each, f"{labels:,} x {each} B", host=True))
-        level = 0 if case.mining.settings.normalise and not search.pq else labels
+        level = 0 if case.mining.settings.normalise and "pq" not in options else labels
         found.append(tensor("vectors being put in", level, dim + 1, host=True))
     if search.kind == "hnsw":
-        each = dim * FLOAT + 8 * (search.M or 16) + 16
+        each = dim * FLOAT + 8 * options.get("M", 16) + 16
         found.append(Part("graph of neighbours", labels * each, f"{labels:,} x {each} B", host=True))
     return found
 

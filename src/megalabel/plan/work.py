@@ -10,6 +10,7 @@ from megalabel.plan.result import Work
 from megalabel.plan.tensor import FLOAT
 
 if TYPE_CHECKING:
+    from megalabel.batching.settings import SearchSettings
     from megalabel.plan.case import Case, HeadSize
 
 __all__ = ["work"]
@@ -71,25 +72,25 @@ def _refresh(case: Case) -> float:
     """Return the operations of making clusters and negatives once."""
     settings, dim, labels = case.recipe.batching, case.mining.dim, case.sizes.labels
     total = case.rows * case.encoder.flops(case.query_items)
-    if settings.order == "clustered":
+    if settings.clusters:
         levels = math.log2(max(2.0, case.rows / case.batch))
         total += levels * _CLUSTERED * 2 * case.rows * dim
-    if settings.negatives.mined:
+    if settings.mining is not None:
         total += labels * case.encoder.flops(case.label_items) if case.reads else 0.0
-        total += _search(case, labels, dim)
+        total += _search(case, settings.mining.search, dim)
     return total
 
 
-def _search(case: Case, labels: int, dim: int) -> float:
+def _search(case: Case, search: SearchSettings, dim: int) -> float:
     """Return the operations of searching all rows once, with the build of the index."""
-    search = case.recipe.batching.negatives.search
+    labels, options = case.sizes.labels, search.options()
     if search.kind == "ivf":
-        lists = search.nlist or round(4 * math.sqrt(labels))
-        probed = search.nprobe or max(8, lists // 16)
+        lists = options.get("nlist", round(4 * math.sqrt(labels)))
+        probed = options.get("nprobe", max(8, lists // 16))
         return 2 * dim * (labels * lists + case.rows * (lists + labels * min(1.0, probed / lists)))
     if search.kind == "hnsw":
-        links = search.M or 16
-        return 2 * dim * links * (labels * (search.ef_construction or 100) + case.rows * (search.ef_search or 128))
+        build, visit = options.get("ef_construction", 100), options.get("ef_search", 128)
+        return 2 * dim * options.get("M", 16) * (labels * build + case.rows * visit)
     return 2.0 * dim * labels * case.rows
 
 

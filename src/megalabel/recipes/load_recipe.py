@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from megalabel.batching.settings import switch_labels
 from megalabel.errors import SettingError, nearest
+from megalabel.network.network import ENCODER
 from megalabel.recipes.schema import Recipe
 
 __all__ = ["dump_recipe", "list_recipes", "load_recipe", "make_recipe"]
 
 HOME = Path(__file__).parent
-UNKNOWN = "extra_forbidden"  # pydantic's word for it
-WRONG_KEYS = (UNKNOWN, "unknown_key")  # the second is that of megalabel.settings
 
 
 def list_recipes() -> list[str]:
@@ -51,27 +51,31 @@ def load_recipe(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
 
 
 def make_recipe(document: Mapping[str, Any], path: Path | None = None) -> Recipe:
-    """Check a document; the first thing wrong is one line with its key and the nearest valid name."""
+    """Check a document; the first error is one line with its key and the nearest valid name."""
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        first = min(
-            error.errors(), key=lambda item: item["type"] not in WRONG_KEYS
-        )  # a missing key may be a misspelt one
+        first = min(error.errors(), key=lambda item: item["type"] != "unknown_key")  # a missing key may be misspelt
         place = [str(part) for part in first["loc"]]
-        key = ".".join(place) or "recipe"
-        if first["type"] == UNKNOWN:
-            raise SettingError(
-                f"unknown key {key!r}", path=path, remedy=nearest(place[-1], _keys(place[:-1]))
-            ) from None
-        raise SettingError(f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}", path=path) from None
+        if place[:2] == ["encoders", ENCODER] and "encoders" not in document:
+            place = place[1:]
+        key = ".".join(place)
+        message = first["msg"].removeprefix("Value error, ")
+        text = f"{key}: {message[0].lower()}{message[1:]}" if key else message
+        raise SettingError(text, path=path) from None
 
 
 def dump_recipe(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML; reading it gives the same recipe."""
     import yaml
 
-    text: str = yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+    document = recipe.model_dump(mode="json", by_alias=True)
+    if list(recipe.encoders) == [ENCODER]:
+        document = {
+            "encoder" if key == "encoders" else key: value[ENCODER] if key == "encoders" else value
+            for key, value in document.items()
+        }
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
     return text
 
 
@@ -96,19 +100,5 @@ def _apply(document: dict[str, Any], change: str) -> None:
         node[last] = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise SettingError(f"the value of {key!r} is not YAML", remedy="quote it") from error
-
-
-def _keys(path: list[str]) -> list[str]:
-    """Return the valid keys at a place in a recipe; names of heads and places in lists are passed over."""
-    model: type[BaseModel] = Recipe
-    for part in path:
-        field = model.model_fields.get(part)
-        model = model if field is None else _model_in(field.annotation) or model
-    return list(model.model_fields)
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the settings that a type holds: itself, or in a list, a mapping or a choice."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+    if key == "batching.labels":
+        document["batching"] = switch_labels(node, str(node[last]))

@@ -12,7 +12,8 @@ from megalabel.batching.settings import BatchingSettings
 from megalabel.encoders.settings import EncoderSettings
 from megalabel.errors import nearest
 from megalabel.heads import FittedSettings
-from megalabel.heads.dense import LABELS, DenseSettings
+from megalabel.heads.dense import DenseSettings
+from megalabel.types import LABELS
 from megalabel.heads.head import NGRAMS, AnyHead
 from megalabel.heads.memory import MemorySettings
 from megalabel.network.network import ENCODER

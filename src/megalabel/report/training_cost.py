@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from megalabel.batching.settings import PoolBatching, SampledBatching
+
 if TYPE_CHECKING:
     from megalabel.recipes.schema import Recipe
 
@@ -82,12 +84,11 @@ def _cost(recipe: Recipe, sizes: Sizes, labels: int) -> TrainingCost:
 def _pool(recipe: Recipe, sizes: Sizes, batch: int, labels: int) -> tuple[float, float]:
     """Return the labels of one step, and how many of them each query is scored against."""
     batching = recipe.batching
-    picked = {"one": 1.0, "some": float(batching.positives.count), "all": sizes.labels_per_point}
-    positives = min(picked[batching.positives.pick], sizes.labels_per_point)
-    each = positives + batching.negatives.mined
-    if batching.labels == "all":
+    if not isinstance(batching, SampledBatching):
         return float(labels), float(labels)
-    if batching.labels == "candidates":
+    positives = min(batching.positives.expected(sizes.labels_per_point), sizes.labels_per_point)
+    each = positives + batching.negatives.mined
+    if not isinstance(batching, PoolBatching):
         each += batching.negatives.uniform
         return min(batch * each, float(labels)), each
     pool = min(batch * each + batching.negatives.uniform, float(labels), float(batching.cap or labels))

@@ -1,5 +1,1 @@
-"""Training: the loop and what makes large steps fit in memory."""
-
-from megalabel.training.gradcache import GradientCache
-
-__all__ = ["GradientCache"]
+"""Training: the only loop, its step, and what a run is made of."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from megalabel.training.checkpoint import Checkpoint
-    from megalabel.training.network import Network
+    from megalabel.network.network import Network
 
 __all__ = ["collect_state", "load_weights", "restore_optimisers"]
 
@@ -27,28 +27,32 @@ def collect_state(
     rows = {f"network.{name}" for name in network.sharded()}
     scalars = {}
     for group, optimiser in optimisers.items():
-        found, scalars[group] = flatten_state(optimiser)
-        tensors |= {f"optimiser.{group}.{name}": value for name, value in found.items()}
-        rows |= {f"optimiser.{group}.{name}" for name in row_state(optimiser, found, network.sharded())}
+        state, scalars[group] = flatten_state(optimiser)
+        tensors |= {f"optimiser.{group}.{name}": value for name, value in state.items()}
+        rows |= {f"optimiser.{group}.{name}" for name in row_state(optimiser, state, network.sharded())}
     return tensors, {name: tensors.pop(name) for name in sorted(rows)}, scalars
 
 
 @torch.no_grad()
-def load_weights(network: Network, found: Checkpoint) -> None:
+def load_weights(network: Network, checkpoint: Checkpoint) -> None:
     """Give a network its weights back: of rows of labels, those that are here."""
     rows = network.label_rows()
     for name, value in _state(network).items():
-        value.copy_(found.part(f"network.{name}", network.own if name in rows else None))
+        value.copy_(checkpoint.part(f"network.{name}", network.row_owner(name) if name in rows else None))
 
 
-def restore_optimisers(network: Network, optimisers: Mapping[str, Optimizer], found: Checkpoint) -> None:
+def restore_optimisers(network: Network, optimisers: Mapping[str, Optimizer], checkpoint: Checkpoint) -> None:
     """Give the optimisers of a network back what they remember, whatever number of ranks wrote it down."""
     for group, optimiser in optimisers.items():
         prefix = f"optimiser.{group}."
-        names = [name.removeprefix(prefix) for name in found.names() if name.startswith(prefix)]
-        rows, own = row_state(optimiser, names, network.label_rows()), network.own
-        tensors = {name: found.part(f"{prefix}{name}", own if name in rows else None) for name in names}
-        restore_state(optimiser, tensors, found.state["optimisers"][group])
+        names = [name.removeprefix(prefix) for name in checkpoint.names() if name.startswith(prefix)]
+        owner = {
+            name: network.row_owner(table)
+            for table, parameter in network.label_rows().items()
+            for name in row_state(optimiser, names, {table: parameter})
+        }
+        tensors = {name: checkpoint.part(f"{prefix}{name}", owner.get(name)) for name in names}
+        restore_state(optimiser, tensors, checkpoint.state["optimisers"][group])
 
 
 def _state(network: Network) -> dict[str, Tensor]:

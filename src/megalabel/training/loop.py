@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,30 +11,33 @@ from zlib import crc32
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 
 from megalabel.batching import generator
 from megalabel.batching.candidates import CandidateBuilder
-from megalabel.batching.log_q import EntryChance
-from megalabel.batching.negatives import Mined, Negatives, Uniform
+from megalabel.batching.from_heads import HeadCandidates
+from megalabel.batching.log_q import RunningLogQ
 from megalabel.batching.order import Clustered, Order, Shuffled
 from megalabel.batching.pool import PoolBuilder
-from megalabel.batching.positives import All, One, Picker, Some
 from megalabel.errors import DataError, SettingError
+from megalabel.types import LABELS
 from megalabel.training._give_back import give_back
-from megalabel.network._inputs import cut_tokens
 from megalabel.training._sum_gradients import sum_gradients
 from megalabel.training.optim import GroupSettings, clip_gradients, make_optimisers
-from megalabel.training.refresh import Refreshed, is_due, refresh
+from megalabel.training.refresh import Refreshed, refresh
 from megalabel.training.schedule import Schedule
-from megalabel.training.shard_batch import pool_part
+from megalabel.training.step import Step
+from megalabel.types import Batch, Targets, View
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch.optim import Optimizer
 
     from megalabel.data.dataset import Split
     from megalabel.recipes.schema import Recipe
-    from megalabel.training.network import Network
-    from megalabel.types import Batch, Tokens
+    from megalabel.network.network import Network
+    from megalabel.network.spaces import LabelSpace
+    from megalabel.network.texts import TextTokens
 
 __all__ = ["Loop", "StepResult"]
 
@@ -73,8 +76,8 @@ class Loop:
     recipe: Recipe
     network: Network
     split: Split
-    queries: Tokens
-    labels: Tokens
+    queries: TextTokens
+    labels: TextTokens
     pause: Callable[[], AbstractContextManager[None]] = nullcontext
     epoch: int = 0  # where the next step is
     place: int = 0  # its place in the epoch
@@ -91,27 +94,54 @@ class Loop:
                 remedy=f"--set batching.batch_size={max(1, len(self.split) // 8)}",
             )
         self.optimisers = make_optimisers(self._groups(), self._parameters())
-        beta = settings.positives.count if settings.positives.pick == "some" else 1
-        self._chance = EntryChance.from_targets(self.split.targets, beta, self.batch_size) if settings.log_q else None
+        self.log_q = settings.log_q_estimate(self.split.targets, self.split.filter, self.batch_size)
         self.steps_per_epoch = math.ceil(len(self.split) / self.batch_size)
         total = self.steps_per_epoch * self.recipe.training.epochs
         warmup = round(self.recipe.training.warmup * total)
         self.schedule = Schedule(kind=self.recipe.training.schedule, total_steps=total, warmup_steps=warmup)
+        spaces = self.network.spaces
+        proposed = any(head.candidates is not None for head in self.recipe.dense_heads.values())
+        self.truth = {name: self._truth(spaces[name]) for name in spaces if proposed or len(spaces) > 1}
+        self.stepper = Step(self.network, self.recipe.training.chunk_size, self._proposals())
+
+    def _truth(self, space: LabelSpace) -> csr_matrix:
+        """Return the relevance [N, size] of the train rows in a label space, without filtered pairs."""
+        return space.targets(self.split.without(self.split.filter).targets)
+
+    def _proposals(self) -> dict[str, HeadCandidates]:
+        """Return what makes candidates from the scores of another head, by head."""
+        network, proposals = self.network, {}
+        for name in network.heads:
+            candidates = network.head(name).settings.candidates
+            if candidates is None:
+                continue
+            if not network.ranks.alone:
+                raise SettingError(
+                    f"heads.{name}.candidates: several ranks do not train on candidates from another head",
+                    remedy="train in one process, or take candidates from the batch",
+                )
+            space = network.space(name)
+            proposals[name] = HeadCandidates(
+                self.truth[space.name],
+                network.space(candidates.source).relation(space),
+                self.split.filter if space.members is None else None,
+            )
+        return proposals
 
     def run_epoch(self) -> Iterator[StepResult]:
         """Yield the result of every step that is left of the current epoch, then stand before the next."""
-        if self.place == 0 and is_due(self.recipe.batching, self.epoch):
+        if self.place == 0 and self.recipe.batching.refresh_due(self.epoch):
             seed = self.recipe.seed + self.epoch
             with self.pause():
                 self.refreshed = refresh(
                     self.network, self.recipe.batching, self.split, self.queries, self.labels, seed=seed
                 )
-        builder = self._builder()
+        builder = self.recipe.batching.builder(self.split.targets, self.split.filter, self.refreshed.mined)
         batches = self._order().batches(self.epoch)
         self.network.train()
         while self.place < len(batches):
             rng = generator(self.recipe.seed, "step", self.epoch, self.place)
-            batch = builder.build(batches[self.place], rng=rng)
+            batch = self._with_spaces(builder.build(batches[self.place], rng=rng))
             torch.manual_seed(int(rng.integers(2**62)) + self.network.ranks.rank)
             self.place += 1
             if len(batch.queries):
@@ -122,16 +152,14 @@ class Loop:
         self.schedule.apply(min(self.step, self.schedule.total_steps - 1), self.optimisers.values())
         rows = batch.queries.numpy()
         self._check_agreement(batch)
-        texts = self._label_texts(batch) if self.network.needs_text else None
-        there = batch.to(self.network.device)
-        log_q = None if self._chance is None or there.pool is None else self._chance.log_q(there.pool)
-        parts = self.network.loss(there, self.queries.take(rows), texts, log_q)
-        total = self.network.total(parts)
+        moved = batch.to(self.network.device)
+        parts = self.stepper.losses(moved, self.queries.take(rows), self.labels, self._log_q(moved.view.pool))
+        total = self.stepper.total(parts)
         value = float(total.detach())
         if not math.isfinite(value):
             bad = [name for name, part in parts.items() if not math.isfinite(float(part.detach()))]
             raise self.diverged(f"the loss of {' and '.join(bad) or 'all heads'} is {value}", self.step + 1)
-        large = batch.pool is None and len(self.network.own) > _MANY
+        large = batch.view.pool is None and len(self.network.own) > _MANY
         if large:
             give_back()
         total.backward()  # type: ignore[no-untyped-call]
@@ -145,12 +173,20 @@ class Loop:
         values = {name: float(part.detach()) for name, part in parts.items()}
         return StepResult(self.epoch, self.step, value, values, len(rows), builder.statistics(batch))
 
-    def _label_texts(self, batch: Batch) -> Tokens:
-        """Return the tokens of the pool's labels, or with several ranks those whose turn is here."""
-        own = self.network.own
-        if batch.pool is None:
-            return self.labels if self.network.ranks.alone else cut_tokens(self.labels, own.start, own.stop)
-        return self.labels.take(batch.pool[pool_part(batch.pool, own)].numpy())
+    def _log_q(self, pool: torch.Tensor | None) -> torch.Tensor | None:
+        """Return log q [P] of the pool, which a running estimate counts first."""
+        if self.log_q is None or pool is None:
+            return None
+        if isinstance(self.log_q, RunningLogQ):
+            self.log_q.update(pool)
+        return self.log_q.log_q(pool)
+
+    def _with_spaces(self, batch: Batch) -> Batch:
+        """Return the batch with a view of all groups for every coarser space."""
+        coarse = {name: truth for name, truth in self.truth.items() if name != LABELS}
+        rows = batch.queries.numpy()
+        views = {name: View(Targets.from_csr(csr_matrix(truth[rows]))) for name, truth in coarse.items()}
+        return Batch(batch.queries, {**batch.views, **views}) if views else batch
 
     def _share_gradients(self) -> None:
         """Add up over the ranks what belongs to all of them, then clip."""
@@ -166,7 +202,7 @@ class Loop:
         ranks = self.network.ranks
         if ranks.alone:
             return
-        parts = [batch.queries, *(part for part in (batch.pool, batch.candidates) if part is not None)]
+        parts = [batch.queries, *(part for part in (batch.view.pool, batch.view.candidates) if part is not None)]
         number = crc32(b"".join(part.numpy().tobytes() for part in parts))
         most, least = ranks.max_int(number, -number)
         if most != -least:
@@ -194,37 +230,6 @@ class Loop:
             return Clustered(self.refreshed.clusters, self.batch_size, self.recipe.seed)
         return Shuffled(np.arange(len(self.split)), self.batch_size, self.recipe.seed)
 
-    def _builder(self) -> PoolBuilder | CandidateBuilder:
-        settings = self.recipe.batching
-        if settings.labels == "candidates":
-            return CandidateBuilder(
-                self.split.targets,
-                filter=self.split.filter,
-                positives=self._picker(),
-                lists=self.refreshed.mined if len(self.refreshed.mined) else None,
-                mined=settings.negatives.mined,
-                uniform=settings.negatives.uniform,
-            )
-        negatives: list[Negatives] = []
-        if settings.negatives.mined and len(self.refreshed.mined):
-            negatives.append(Mined(self.refreshed.mined, settings.negatives.mined))
-        if settings.negatives.uniform:
-            negatives.append(Uniform(settings.negatives.uniform))
-        return PoolBuilder(
-            self.split.targets,
-            filter=self.split.filter,
-            positives=self._picker(),
-            negatives=negatives,
-            cap=settings.cap,
-            all_labels=settings.labels == "all",
-        )
-
-    def _picker(self) -> Picker:
-        settings = self.recipe.batching.positives
-        if settings.pick == "some":
-            return Some(settings.count, replacement=settings.replacement)
-        return One() if settings.pick == "one" else All()
-
     def _groups(self) -> Sequence[GroupSettings]:
         training = self.recipe.training
         settings = {
@@ -244,24 +249,43 @@ class Loop:
 
     def _sparse_gradients(self) -> bool:
         """Tell whether a step touches some rows of a table only."""
-        if not self.recipe.training.freeze and hasattr(self.network.encoder, "sparse_parameters"):
+        network = self.network
+        if any(hasattr(encoder, "sparse_parameters") for name, encoder in network.encoders.items()
+               if name not in network.frozen):  # fmt: skip
             return True
-        free = any(self.network.head(name).table is not None for name in self.network.heads)
-        return free and self.recipe.batching.labels != "all"
+        heads = [network.head(name) for name in network.heads]
+        some = self.recipe.batching.labels != "all"
+        return any(head.table is not None and (some or head.settings.candidates is not None) for head in heads)
 
     def _parameters(self) -> dict[str, list[tuple[str, torch.nn.Parameter]]]:
-        """Sort parameters into tables (sparse rows), heads and encoder; shared ones stand once."""
-        tables = {id(self.network.head(name).table) for name in self.network.heads}
-        tables |= {id(parameter) for parameter in getattr(self.network.encoder, "sparse_parameters", list)()}
-        found: dict[str, list[tuple[str, torch.nn.Parameter]]] = {"encoder": [], "heads": [], "tables": []}
-        for name, parameter in self.network.named_parameters():
-            kind = "tables" if id(parameter) in tables else name.partition(".")[0]
-            found[kind].append((name, parameter))
-        return found
+        """Sort parameters into tables (sparse rows), heads and encoders; a shared one is listed once."""
+        network = self.network
+        tables = {id(network.head(name).table) for name in network.heads}
+        for encoder in network.encoders.values():
+            tables |= {id(parameter) for parameter in getattr(encoder, "sparse_parameters", list)()}
+        groups: dict[str, list[tuple[str, torch.nn.Parameter]]] = {"encoder": [], "heads": [], "tables": []}
+        for name, parameter in network.named_parameters():
+            group = "tables" if id(parameter) in tables else "heads" if name.startswith("heads.") else "encoder"
+            groups[group].append((name, parameter))
+        return groups
 
     def state(self) -> dict[str, Any]:
         """Return the place the loop stands at."""
         return {"epoch": self.epoch, "place": self.place, "step": self.step}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that a checkpoint needs beside :meth:`state`."""
+        arrays: dict[str, NDArray[Any]] = {"clusters": self.refreshed.clusters, "mined": self.refreshed.mined}
+        if isinstance(self.log_q, RunningLogQ):
+            arrays["log_q"] = self.log_q.state()
+        return arrays
+
+    def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what :meth:`state` and :meth:`arrays` returned."""
+        self.epoch, self.place, self.step = (state[key] for key in ("epoch", "place", "step"))
+        self.refreshed = Refreshed(arrays["clusters"].copy(), arrays["mined"].copy())
+        if isinstance(self.log_q, RunningLogQ):
+            self.log_q.restore(arrays["log_q"])
 
 
 def _not_finite(value: torch.Tensor) -> bool:

@@ -13,19 +13,19 @@ from megalabel.batching.negatives import mine
 from megalabel.index import build_index
 from megalabel.training.cluster_queries import cluster_queries
 from megalabel.training.search_labels import LabelSearch
-from megalabel.training.vectors import label_side, own_queries
+from megalabel.network.vectors import label_side, own_queries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
     from torch import Tensor
 
+    from megalabel.batching.settings import Batching
     from megalabel.data.dataset import Split
-    from megalabel.recipes.schema import Batching
-    from megalabel.training.network import Network
-    from megalabel.types import Tokens
+    from megalabel.network.network import Network
+    from megalabel.network.texts import TextTokens
 
-__all__ = ["Refreshed", "is_due", "refresh"]
+__all__ = ["Refreshed", "refresh"]
 
 
 @dataclass(frozen=True)
@@ -36,44 +36,34 @@ class Refreshed:
     mined: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.int32))  # [N, top]
 
 
-def is_due(settings: Batching, epoch: int) -> bool:
-    """Say whether clusters and negatives are made anew before this epoch."""
-    if settings.order != "clustered" and not settings.negatives.mined:
-        return False
-    since = epoch - settings.refresh.start
-    return since >= 0 and since % settings.refresh.every == 0
-
-
 def refresh(
-    network: Network, settings: Batching, split: Split, queries: Tokens, labels: Tokens, *, seed: int
+    network: Network, settings: Batching, split: Split, queries: TextTokens, labels: TextTokens, *, seed: int
 ) -> Refreshed:
     """Cluster the training queries and mine their hard negatives with the vectors of now.
 
-    The first head that reads label texts decides, as in UniDEC (Kharbanda et al. 2024),
-    else the first head there is. Negatives come from the index the recipe names under
+    The vectors are those of :meth:`~megalabel.network.Network.mining_head`. Negatives come from the index the recipe names under
     ``batching.negatives.search``: of an approximate one, most of the best wrong labels. With several
     ranks, each encodes its share of the queries and searches its own labels, for all queries.
     """
-    name = next((name for name in network.heads if network.head(name).needs_text), next(iter(network.heads)))
+    name = network.mining_head()
     clusters, mined = Refreshed().clusters, Refreshed().mined
     ranks = network.ranks
     parts: Iterable[tuple[NDArray[np.int64], Tensor]]
     parts = ((rows, found[name]) for rows, found in own_queries(network, queries))
-    if settings.order == "clustered":
+    if settings.clusters:
         blocks, own = zip(*parts, strict=True)
         sizes, vectors = [len(part) for part in own], torch.cat(own)
         del own  # the memory is needed
         own_rows = np.concatenate([rows[(share := ranks.share(len(rows))).start : share.stop] for rows in blocks])
         clusters = cluster_queries(vectors, own_rows, len(queries), settings.size(len(queries)), seed=seed, ranks=ranks)
         parts = zip(blocks, torch.split(vectors, sizes), strict=True)
-    if settings.negatives.mined:
-        search = settings.negatives.search
+    if settings.mining is not None:
+        search, top = settings.mining.search, settings.mining.top
         vectors = label_side(network, labels)[name].vectors
         here = build_index(vectors, search.kind, seed=seed % 2**31, **search.options())
         index = LabelSearch(here, network.labels, ranks)
         found = [
-            mine(ranks.gather(part, ranks.sizes(len(rows))), index, *_known(split, rows), settings.negatives.top)
-            for rows, part in parts
+            mine(ranks.gather(part, ranks.sizes(len(rows))), index, *_known(split, rows), top) for rows, part in parts
         ]
         mined = np.concatenate(found)
     return Refreshed(clusters, mined)

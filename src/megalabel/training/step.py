@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, embedding_bag
 
 from megalabel.batching.from_heads import HeadCandidates
-from megalabel.heads.dense import LABELS
+from megalabel.types import LABELS
 from megalabel.losses import streamed
 from megalabel.network.gradcache import GradientCache
 from megalabel.training.shard import pool_part, pool_sizes, shard_view

@@ -45,7 +45,7 @@ def test_from_targets_and_the_running_mean_agree_with_what_happens():
     for pool in pools(targets, epochs=40):
         running.update(pool)
     every = torch.arange(60)
-    counted, computed = running.log_q(every).exp(), EntryChance.from_targets(targets, 2, 16).log_q(every).exp()
+    counted, computed = running.log_q(every).exp(), EntryChance.from_targets(targets, Some(2), 16).log_q(every).exp()
     known = torch.from_numpy(np.bincount(targets.indices, minlength=60) > 0)
     assert (counted - computed)[known].abs().max() < 0.05
     bound = EntryChance.from_counts(np.bincount(targets.indices, minlength=60), 400, 2, 16).log_q(every).exp()
@@ -64,14 +64,14 @@ def test_running_counts_survive_a_checkpoint():
     running, again = RunningLogQ(60), RunningLogQ(60)
     for pool in pools(random_targets(), epochs=1):
         running.update(pool)
-    state = running.state_dict()
-    again.load_state_dict(state)
+    state = running.state()
+    again.restore(state)
     running.update(torch.tensor([0, 1]))
     again.update(torch.tensor([0, 1]))
     assert torch.equal(running.log_q(torch.arange(60)), again.log_q(torch.arange(60)))
-    assert state["steps"] == again.steps_ - 1
+    assert state[0] == again.steps_ - 1
     with pytest.raises(DataError, match="60 labels, the data has 7"):
-        RunningLogQ(7).load_state_dict(state)
+        RunningLogQ(7).restore(state)
 
 
 def test_mistakes():

@@ -71,10 +71,10 @@ def test_hard_negatives_most_frequent_first_then_other_positives():
     assert pool_of(without, range(3)) == [0, 1, 2, 5, 6]
 
 
-def test_negatives_need_more_than_the_least_gap():
+def test_negatives_need_more_than_the_min_gap():
     settings = {"positives": All(), "negatives": [Mined(lists([3], [3]), eta=1)], "cap": 4}
-    assert pool_of(PoolBuilder(matrix([[0], [1]], 5), least_gap=1, **settings), [0, 1]) == [0, 1, 3]
-    assert pool_of(PoolBuilder(matrix([[0], [1]], 5), least_gap=2, **settings), [0, 1]) == [0, 1]
+    assert pool_of(PoolBuilder(matrix([[0], [1]], 5), min_gap=1, **settings), [0, 1]) == [0, 1, 3]
+    assert pool_of(PoolBuilder(matrix([[0], [1]], 5), min_gap=2, **settings), [0, 1]) == [0, 1]
 
 
 def test_sources_of_negatives_take_turns():

@@ -41,7 +41,7 @@ def test_tables_have_the_optimiser_the_recipe_names(data):
 @pytest.mark.parametrize("labels", ["pool", "all"])
 def test_tables_without_settings_follow_the_encoder_row_by_row(data, labels):
     changes = ["training.tables=null", "training.encoder={lr: 0.02, weight_decay: 0.1}", f"batching.labels={labels}"]
-    loop = make(data, *changes, "batching.negatives={mined: 0}")
+    loop = make(data, "batching.negatives={}", *changes)
     tables = loop.optimisers["tables"]
     assert isinstance(tables, LazyAdamW)
     assert [group["lr"] for group in tables.param_groups] == [0.02, 0.02]
@@ -54,7 +54,7 @@ def test_dense_adamw_for_sparse_gradients_is_refused(data):
     wanted = "training.tables={kind: adamw, lr: 0.01}"
     with pytest.raises(SettingError, match=r"training.tables.kind is 'adamw'.*lazy_adamw"):
         make(data, wanted)
-    everything = ["batching.labels=all", "batching.negatives={mined: 0}", "training.freeze=true"]
+    everything = ["batching.labels=all", "training.freeze=true"]
     loop = make(data, wanted, *everything)  # free vectors get dense gradients here
     assert isinstance(loop.optimisers["tables"], AdamW)
     assert next(loop.run_epoch()).loss > 0

@@ -10,7 +10,7 @@ from megalabel.index import ExactIndex
 from megalabel.recipes import load_recipe
 from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
-from megalabel.training.refresh import is_due, refresh
+from megalabel.training.refresh import refresh
 from megalabel.training.run import Texts
 from megalabel.training.vectors import label_side, query_side
 
@@ -71,9 +71,11 @@ def test_same_seed_same_bits(data, search):
 
 def test_when():
     settings = load_recipe("unidec-cpu", ["batching.refresh={start: 2, every: 3}"]).batching
-    assert [epoch for epoch in range(9) if is_due(settings, epoch)] == [2, 5, 8]
-    settings = load_recipe("unidec-cpu", ["batching.order=shuffled", "batching.negatives.mined=0"]).batching
-    assert not any(is_due(settings, epoch) for epoch in range(9))
+    assert [epoch for epoch in range(9) if settings.refresh_due(epoch)] == [2, 5, 8]
+    settings = load_recipe(
+        "unidec-cpu", ["batching.order=shuffled", "batching.negatives={}", "batching.refresh={}"]
+    ).batching
+    assert not any(settings.refresh_due(epoch) for epoch in range(9))
 
 
 def test_settings_of_the_search():
@@ -88,8 +90,8 @@ def test_settings_of_the_search():
     ("value", "words"),
     [
         ("hnws", "'hnsw'"),
-        ("{kind: ivf, M: 3}", "ivf has no setting M"),
-        ("{M: 3}", "exact has no setting M"),
+        ("{kind: ivf, M: 3}", "unknown key 'batching.negatives.search.M'"),
+        ("{M: 3}", "unknown key 'batching.negatives.search.M'"),
         ("{kind: hnsw, M: 1}", "greater than or equal to 2"),
         ("{kind: ivf, nprobe: 0}", "greater than 0"),
         ("{kind: hnsw, links: 3}", "unknown key"),

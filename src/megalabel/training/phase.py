@@ -1,10 +1,10 @@
-"""A whole run: train on what validation leaves, select, choose head weights, refit on everything."""
+"""One phase of a run: a stage trained from its first epoch to its last, evaluated, checkpointed, resumed."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from megalabel.data.tokens import store_tokens
 from megalabel.errors import DataError, SettingError, nearest
+from megalabel.network.init import init_heads
+from megalabel.network.network import Network
+from megalabel.network.texts import TextTokens
+from megalabel.network.vectors import all_queries, label_side
 from megalabel.ranks import ALONE, Ranks
+from megalabel.recipes.build import build_network
 from megalabel.training._run_state import collect_state, load_weights, restore_optimisers
 from megalabel.training._show import resident_bytes
 from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
 from megalabel.training.choose_weights import choose_weights, rank
 from megalabel.training.loop import Loop
-from megalabel.training.network import Network
-from megalabel.training.refresh import Refreshed
-from megalabel.training.start_tables import start_tables
-from megalabel.training.vectors import all_queries, label_side
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from megalabel.recipes.schema import Recipe
     from megalabel.training.display import Show
     from megalabel.training.run_log import RunLog
-    from megalabel.training.vectors import LabelSide
-    from megalabel.types import Tokens
+    from megalabel.network.vectors import LabelSide
 
 __all__ = ["Phase", "Stopped", "Texts"]
 
@@ -50,15 +49,15 @@ class Stopped(KeyboardInterrupt):
 class Texts:
     """Tokens of every text a run needs, mapped from the token store."""
 
-    train: Tokens
-    labels: Tokens
-    val: Tokens | None
+    train: TextTokens
+    labels: TextTokens
+    val: TextTokens | None
 
     @classmethod
-    def of(cls, data: Dataset, encoder: nn.Module) -> Texts:
-        """Tokenise once, or find what was tokenised before."""
-        val = None if data.val is None else store_tokens(data.val.texts, encoder)  # type: ignore[arg-type]
-        train, labels = (store_tokens(texts, encoder) for texts in (data.train.texts, data.labels.texts))  # type: ignore[arg-type]
+    def of(cls, data: Dataset, encoders: Mapping[str, nn.Module]) -> Texts:
+        """Tokenise once, or read what was tokenised before."""
+        val = None if data.val is None else TextTokens.stored(data.val.texts, encoders)
+        train, labels = (TextTokens.stored(texts, encoders) for texts in (data.train.texts, data.labels.texts))
         return cls(train, labels, val)
 
 
@@ -93,6 +92,7 @@ class Phase:
     show: Show
     name: str
     identity: dict[str, str]  # what a resumed run must share
+    carried: Sequence[str] = ()  # heads whose weights come from an earlier stage or run
 
     def run(self, *, resume: bool) -> dict[str, Any]:
         """Train, and leave the selected state in the network; return what was best."""
@@ -108,7 +108,9 @@ class Phase:
             self.show.resumed(loop.step)
         else:
             with self.show.pause():
-                start_tables(self.network, self.data.train, texts.train, texts.labels)
+                init_heads(
+                    self.network, self.data.train.targets, texts.train, texts.labels, keep=self.carried
+                )
         self.log.rewind(loop.step, phase=self.name)
         saved = time.monotonic()
         with _stop_at_step(ranks) as stopping:
@@ -149,7 +151,7 @@ class Phase:
                 if any(self.network.ranks.max_int(*(not torch.isfinite(side.sum(dim=1)).all() for side in sides))):
                     raise loop.diverged(f"a vector of the head {name!r} holds NaN or infinity", loop.step)
             watched = self.data.replace(val=self.data.split("val").rows(rows))
-            equal = dict.fromkeys(queries, 1.0)
+            equal = {name: 1.0 for name, weight in self.equal_weights().items() if weight}
             metrics = rank(watched, "val", queries, labels, equal, self.network.ranks).metrics
         if settings.select not in metrics:
             raise SettingError(f"training.select is {settings.select!r}", remedy=nearest(settings.select, metrics))
@@ -173,11 +175,15 @@ class Phase:
         wanted = self.recipe.predict.weights
         if isinstance(wanted, dict):
             return dict(wanted)
-        names = list(self.recipe.heads)
-        if wanted != "validation" or len(names) == 1 or self.texts.val is None:
-            return {name: 1.0 / len(names) for name in names}
+        if wanted != "validation" or len(self.network.heads) == 1 or self.texts.val is None:
+            return self.equal_weights()
         queries, labels = self._sides()
         return choose_weights(self.data, queries, labels, self.recipe.training.select, self.network.ranks)
+
+    def equal_weights(self) -> dict[str, float]:
+        """Return equal weights for the heads that score the labels themselves, 0 for the others."""
+        own = [name for name in self.network.heads if self.network.space(name).members is None]
+        return {name: 1.0 / len(own) if name in own else 0.0 for name in self.network.heads}
 
     def _watched(self) -> NDArray[np.int64]:
         """Return the validation rows that are looked at after an epoch: all, or some spread evenly."""
@@ -207,8 +213,8 @@ class Phase:
             "identity": self.identity,
             "seconds": self._clock.seconds,
         }
-        arrays: dict[str, NDArray[Any]] = {"clusters": loop.refreshed.clusters, "mined": loop.refreshed.mined}
-        save_checkpoint(self.folder, loop.step, tensors, state, arrays, rows=rows, ranks=self.network.ranks, tags=tags)
+        ranks = self.network.ranks
+        save_checkpoint(self.folder, loop.step, tensors, state, loop.arrays(), rows=rows, ranks=ranks, tags=tags)
 
     def _restore(self, loop: Loop, found: Checkpoint) -> dict[str, Any]:
         for key, value in self.identity.items():
@@ -222,8 +228,7 @@ class Phase:
             self.show.note(note)
         load_weights(self.network, found)
         restore_optimisers(self.network, loop.optimisers, found)
-        loop.epoch, loop.place, loop.step = (found.state["loop"][key] for key in ("epoch", "place", "step"))
-        loop.refreshed = Refreshed(found.arrays["clusters"].copy(), found.arrays["mined"].copy())
+        loop.restore(found.state["loop"], found.arrays)
         self._clock = Clock(found.state["seconds"])
         best: dict[str, Any] = found.state["best"]
         return best
@@ -257,7 +262,8 @@ class Phase:
         """Return the selected network with the rows of all labels in one place; of several ranks, one calls this."""
         if self.network.ranks.alone:
             return self.network
-        network = Network(self.recipe, self.network.encoder, len(self.data.labels)).to(self.network.device)
+        encoders = dict(self.network.encoders.items())
+        network = build_network(self.recipe, encoders, self.network.spaces).to(self.network.device)
         load_weights(network, self._selected(best, ALONE))
         return network
 

@@ -1,4 +1,4 @@
-"""What a model keeps of its training data."""
+"""Label frequencies of the training data, kept with a model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from megalabel.data.dataset import Dataset
 
-__all__ = ["Seen"]
+__all__ = ["LabelStats"]
 
 
 @dataclass(frozen=True)
-class Seen:
+class LabelStats:
     """How often each label was seen in train + val, what makes propensities of that, and where the texts are."""
 
     counts: NDArray[np.int64]  # [L]
@@ -28,11 +28,11 @@ class Seen:
     train: Callable[[], TrainRows] | None = None  # gives the texts, where they are kept
 
     @classmethod
-    def of(cls, data: Dataset) -> Seen:
+    def of(cls, data: Dataset) -> LabelStats:
         """Take over what a data set knows."""
         rows = TrainRows.of(data)
         return cls(data.counts, data.points, data.propensity, lambda: rows)
 
-    def grown(self, labels: int) -> Seen:
+    def grown(self, labels: int) -> LabelStats:
         """Return the same with more labels, each as if seen once."""
         return replace(self, counts=np.concatenate([self.counts, np.ones(labels, dtype=np.int64)]))

@@ -1,0 +1,234 @@
+"""The indexes a model searches its labels with: exact ones on demand, approximate ones built and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+
+from megalabel.errors import DataError, SettingError
+from megalabel.heads.answers import Answers, DenseAnswers
+from megalabel.heads.live import MergedAnswers
+from megalabel.index import Choice, ExactIndex, HnswIndex, IvfIndex, choose_index, load_index
+from megalabel.index.choose_index import check_choice
+from megalabel.network.vectors import LabelSide, fold_labels, fold_queries, query_side
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from megalabel.model.labels import LabelState
+    from megalabel.model.model import Model
+
+__all__ = ["INDEX", "Indexes", "ModelIndex", "build_index", "load_indexes"]
+
+AnyIndex: TypeAlias = ExactIndex | HnswIndex | IvfIndex
+INDEX = "index"  # folder inside that of a model
+_LABELS, _CHANGED = "labels", "changed"  # folders inside that of an index
+_QUERIES = 256  # texts an index is measured with
+_K = 10  # labels asked for, if the model does not say
+
+
+@dataclass(frozen=True)
+class ModelIndex:
+    """An index over labels 0 to L - 1; labels added or renamed since are kept beside it and all compared.
+
+    Args:
+        weights: the heads whose vectors it holds, and how much each counts.
+        index: over the labels there were when it was built.
+        summary: what was measured when it was built, in one line; empty if nothing was.
+        ids: [c] labels added or renamed since, ascending.
+        changed: an index over their vectors; None if there are none.
+
+    >>> index = ModelIndex({"dual": 1.0}, ExactIndex(torch.eye(2)))
+    >>> index.grown(np.array([2]), torch.tensor([[3.0, 0.0]]), []).answers(torch.tensor([[1.0, 0.5]]), 3).best(2, None).ids
+    array([[2, 0]])
+    """
+
+    weights: Mapping[str, float]
+    index: AnyIndex
+    summary: str = ""
+    ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    changed: ExactIndex | None = None
+
+    @property
+    def key(self) -> tuple[tuple[str, float], ...]:
+        """What it is looked up by."""
+        return tuple(self.weights.items())
+
+    def answers(self, queries: Tensor, labels: int) -> Answers:
+        """Answer by products with queries [Q, d], over so many labels."""
+        old = DenseAnswers(self.index, queries.to(self.index.vectors.device))
+        if self.changed is None:
+            return old if len(self.index) == labels else MergedAnswers(old, None, self.ids, len(self.index))
+        new = DenseAnswers(self.changed, queries.to(self.changed.vectors.device))
+        return MergedAnswers(old, new, self.ids, len(self.index))
+
+    def without(self, hidden: NDArray[np.int64]) -> ModelIndex:
+        """Return the same without finding these labels."""
+        index = self.index.remove(hidden[hidden < len(self.index)])
+        if self.changed is None:
+            return replace(self, index=index)
+        return replace(self, index=index, changed=self.changed.remove(np.flatnonzero(np.isin(self.ids, hidden))))
+
+    def grown(self, ids: NDArray[np.int64], vectors: Tensor, removed: NDArray[np.int64] | list[int]) -> ModelIndex:
+        """Return the same with labels [n] that were added or renamed, by their vectors [n, d]."""
+        kept = np.flatnonzero(~np.isin(self.ids, ids))
+        parts = [vectors.cpu()] if self.changed is None else [self.changed.vectors.cpu()[kept], vectors.cpu()]
+        both = np.concatenate([self.ids[kept], ids])
+        order = np.argsort(both)
+        order = order[~np.isin(both[order], removed)]
+        if not len(order):
+            return replace(self, ids=both[order], changed=None)
+        changed = ExactIndex(torch.cat(parts)[torch.from_numpy(order)])
+        old = both[order][both[order] < len(self.index)]
+        return replace(self, index=self.index.remove(old), ids=both[order], changed=changed)
+
+    def to(self, device: torch.device) -> ModelIndex:
+        """Return the same with vectors that are searched exactly on another device; approximate indexes stay."""
+        if device.type in ("cpu", "mps") or not isinstance(self.index, ExactIndex):
+            return self
+        return replace(self, index=self.index.to(device))
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Write what :meth:`load` reads, and return what the card of the model keeps of it."""
+        self.index.save(folder / _LABELS)
+        if self.changed is not None:
+            self.changed.save(folder / _CHANGED)
+        return {"weights": dict(self.weights), "summary": self.summary, "changed": self.ids.tolist()}
+
+    @classmethod
+    def load(cls, folder: Path, card: Mapping[str, Any]) -> ModelIndex:
+        """Read what :meth:`save` wrote, mapped into memory; every file is checked."""
+        ids = np.array(card["changed"], dtype=np.int64)
+        changed = ExactIndex.load(folder / _CHANGED) if len(ids) else None
+        return cls(card["weights"], load_index(folder / _LABELS), card["summary"], ids, changed)
+
+
+class Indexes:
+    """One index for each set of heads: those built and saved with the model, exact ones made when first asked for.
+
+    Args:
+        side: gives the label vectors of every head.
+        built: indexes that exist already.
+    """
+
+    def __init__(self, side: Callable[[], Mapping[str, LabelSide]], built: Sequence[ModelIndex] = ()) -> None:
+        self._side = side
+        self._built = {index.key: index for index in built}
+        self._exact: dict[tuple[tuple[str, float], ...], ModelIndex] = {}
+
+    @property
+    def built(self) -> list[ModelIndex]:
+        """Those that are saved with the model."""
+        return list(self._built.values())
+
+    def of(self, weights: Mapping[str, float]) -> ModelIndex:
+        """Return the index over the vectors of these heads, folded with their weights."""
+        key = tuple(weights.items())
+        index = self._built.get(key) or self._exact.get(key)
+        if index is None:
+            index = self._exact[key] = ModelIndex(dict(weights), ExactIndex(fold_labels(self._side(), weights)[0]))
+        return index
+
+    def build(self, weights: Mapping[str, float], queries: Tensor | None, kind: str, **settings: Any) -> Choice:
+        """Build an index, measure it, and keep it in place of an older one."""
+        choice = choose_index(fold_labels(self._side(), weights)[0], queries, kind, **settings)
+        index = ModelIndex(dict(weights), choice.index, str(choice))
+        self._built[index.key] = index
+        self._exact.pop(index.key, None)
+        return choice
+
+    def drop(self) -> int:
+        """Forget all that were built, and return how many."""
+        count = len(self._built)
+        self._built = {}
+        return count
+
+    def beside(self, state: LabelState) -> int:
+        """Return how many labels were added or renamed since an index was built, at most."""
+        return max((len(np.union1d(index.ids, state.rows.ids)) for index in self.built), default=0)
+
+    def save(self, folder: Path, state: LabelState) -> list[dict[str, Any]]:
+        """Write those built into ``folder``; labels added or renamed in the state are kept beside them."""
+        cards = []
+        for number, index in enumerate(self.built):
+            if len(state.rows) or len(index.ids):
+                vectors = state.folded(index.weights) if len(state.rows) else index.index.vectors[:0]
+                index = index.grown(state.rows.ids, vectors, state.removed)
+            cards.append(index.save(folder / str(number)))
+        return cards
+
+
+def load_indexes(
+    folder: Path, cards: Sequence[Mapping[str, Any]], heads: Sequence[str], labels: int
+) -> list[ModelIndex]:
+    """Read what :meth:`Indexes.save` wrote, for a model with these heads and so many labels."""
+    indexes = []
+    for number, card in enumerate(cards):
+        index = ModelIndex.load(folder / str(number), card)
+        last = max(len(index.index) - 1, int(np.max(index.ids, initial=0)))
+        if not set(index.weights) <= set(heads) or last >= labels or len(index.ids) != len(index.changed or ()):
+            raise DataError("this index is not one of the model", path=folder / str(number), remedy="build it again")
+        indexes.append(index)
+    return indexes
+
+
+def build_index(
+    model: Model, kind: str, heads: str, queries: Sequence[str] | None, settings: Mapping[str, Any]
+) -> dict[str, Choice]:
+    """Build what labels are searched with, measure it on queries, and return the choices by head.
+
+    A fused model gets one index for each dense head, which is what it searches with; a model that adds scores gets
+    one over all of them; a head named is searched by itself. Labels added or renamed later are kept beside the
+    index until it is built again.
+
+    Args:
+        model: the model; the index is kept with it.
+        kind: exact, hnsw, ivf or auto, as for :func:`~megalabel.index.choose_index`.
+        heads: all, or one by name.
+        queries: texts to measure with; those of the training if left out and kept.
+        settings: of :func:`~megalabel.index.choose_index`: ``k`` (10, or the candidates a fused model asks of each
+            head), ``at_least``, ``searches``, ``seed``, and those of the kind.
+
+    >>> from megalabel import load, train
+    >>> data = load("synthetic:points=400,labels=30")
+    >>> model = train("unidec-cpu", data, changes=["training.epochs=1", "batching.batch_size=64"])
+    >>> model.build_index("ivf")["all"].recall
+    1.0
+    """
+    if isinstance(queries, str):
+        raise SettingError("give a list of queries, not one")
+    check_choice(kind, **settings)
+    fused = model.fusion is not None
+    options = {"k": model.recipe.predict.candidates if fused else _K, "seed": 0, **settings}
+    options["k"] = min(options["k"], len(model.state.labels))
+    wanted = {heads: model.chosen(heads)}
+    if fused and heads == "all":
+        wanted = {name: {name: 1.0} for name in model.network.heads}
+    side = _query_side(model, queries, options["seed"])
+    choices = {}
+    for name, weights in wanted.items():
+        folded = None if side is None else fold_queries(side, weights, bias=model.has_bias(weights))
+        choices[name] = model.indexes.build(weights, folded, kind, **options)
+    return choices
+
+
+def _query_side(model: Model, queries: Sequence[str] | None, seed: int) -> dict[str, Tensor] | None:
+    """Return the vectors of some queries by head; None if there are no texts to make them of."""
+    if queries is None:
+        rows = model.train_rows
+        queries = () if rows is None else rows.texts
+        if not len(queries):
+            return None
+    if not len(queries):
+        raise DataError("there are no queries to measure with", remedy="leave them out, or give some")
+    chosen = np.arange(len(queries))
+    if len(queries) > _QUERIES:
+        chosen = np.sort(np.random.default_rng(seed).choice(len(queries), _QUERIES, replace=False))
+    model.network.eval()
+    return query_side(model.network, model.network.tokenise([queries[place] for place in chosen.tolist()]))

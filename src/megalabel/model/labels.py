@@ -1,0 +1,273 @@
+"""The labels of a model: their state at one moment, and changes while others read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from megalabel.data.dataset import Labels
+from megalabel.errors import DataError, SettingError, nearest
+from megalabel.heads.answers import Answers, DenseAnswers
+from megalabel.heads.live import Live, Rows
+from megalabel.index import ExactIndex
+from megalabel.network.vectors import LabelSide, fold_labels
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from megalabel.model.index import ModelIndex
+    from megalabel.model.stats import LabelStats
+    from megalabel.network.fit import Fitted
+    from megalabel.network.network import Network
+    from megalabel.network.queries import AskedTexts, LabelMaker
+    from megalabel.network.spaces import LabelSpace
+
+__all__ = ["LabelState", "LiveLabels"]
+
+_MANY = 5_000  # labels beyond which no similar uid is looked for
+
+
+@dataclass(frozen=True)
+class LabelState:
+    """All that a change of labels changes; a reader takes it once and uses nothing else.
+
+    Args:
+        labels: texts and uids, of removed labels too: ids never move.
+        stats: label frequencies; a label added later counts as seen once.
+        fitted: heads as fitted, and the same frequencies.
+        first: number of labels of the training; the others were added.
+        removed: [r] ids that are no longer found, ascending.
+        rows: what each head keeps of labels added and renamed.
+    """
+
+    labels: Labels
+    stats: LabelStats
+    fitted: Fitted
+    first: int
+    removed: NDArray[np.int64]
+    rows: Rows = field(default_factory=Rows)
+    _cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # of this state alone
+
+    def without(self, ids: NDArray[np.int64]) -> LabelState:
+        """Return the state in which these labels are no longer found."""
+        return replace(self, removed=np.union1d(self.removed, ids), rows=self.rows.without(ids), _cache={})
+
+    def having(self, labels: Labels, rows: Rows) -> LabelState:
+        """Return the state with these labels, where the changed ones have new rows; further labels are new."""
+        more = len(labels) - len(self.labels)
+        fitted = replace(self.fitted, counts=np.concatenate([self.fitted.counts, np.ones(more, dtype=np.int64)]))
+        cache = {}
+        if more:  # and nothing else has changed: indexes of changed labels only grow
+            cache = {
+                key: index.add(self._folded(rows, dict(key[1])))
+                for key, index in list(self._cache.items())
+                if isinstance(index, ExactIndex) and key[0] == "rows"
+            }
+        return replace(
+            self, labels=labels, stats=self.stats.grown(more), fitted=fitted, rows=self.rows.updated(rows), _cache=cache
+        )
+
+    @property
+    def alive(self) -> int:
+        """The number of labels that can be found."""
+        return len(self.labels) - len(self.removed)
+
+    def live(self, head: str) -> Live:
+        """Return the labels as one head sees them."""
+        cache = self._cache.setdefault(("live", head), {})
+        rows, parts = self.rows, self.rows.parts.get(head, {})
+        return Live(self.first, len(self.labels), rows.ids, rows.added, self.removed, parts, cache)
+
+    def dense_answers(self, index: ModelIndex, queries: Tensor) -> Answers:
+        """Answer by products: the index holds the labels of the training, folded with its weights."""
+        live, weights = self.live(""), index.weights
+        if len(live.hidden):
+            key = "trained", index.key
+            known = self._cache.get(key)
+            if known is None or known[0] is not index:  # another index may have been built since
+                known = self._cache[key] = index, index.without(live.hidden)
+            index = known[1]
+        return live.merged(index.answers(queries, self.first), lambda: DenseAnswers(self._rows_index(weights), queries))
+
+    def fitted_answers(self, queries: AskedTexts) -> dict[str, Answers]:
+        """Answer by the heads that train no encoder."""
+        return self.fitted.answers(queries, self.live)
+
+    def _rows_index(self, weights: Mapping[str, float]) -> ExactIndex:
+        """Return an index of the changed labels."""
+        key = "rows", tuple(weights.items())
+        if key not in self._cache:
+            self._cache[key] = ExactIndex(self.folded(weights))
+        index: ExactIndex = self._cache[key]
+        return index
+
+    def folded(self, weights: Mapping[str, float]) -> Tensor:
+        """Return the vectors [c, d] of the changed labels, folded with these weights."""
+        return self._folded(self.rows, weights)
+
+    @staticmethod
+    def _folded(rows: Rows, weights: Mapping[str, float]) -> Tensor:
+        parts: Any = rows.parts
+        side = {name: LabelSide(parts[name]["vectors"], parts[name].get("bias")) for name in weights}
+        return fold_labels(side, weights)[0]
+
+    # ------------------------------------------------------------------ as if all labels had been trained
+
+    @torch.no_grad()
+    def grown_tensors(self, network: Network) -> dict[str, Tensor]:
+        """Return the parameters of the heads, with a row for every label of the state in each table and bias."""
+        tensors = {name: value.detach().cpu() for name, value in network.named_parameters() if name.startswith("heads.")}
+        if len(self.labels) == self.first and not len(self.rows):
+            return tensors
+        for head in network.heads:
+            if network.space(head).members is not None:
+                continue  # its rows are groups
+            for part, parameter in network.head(head).row_parameters().items():
+                name = f"heads.{head}.{parameter}"
+                table = tensors[name]
+                grown = torch.cat([table, table.new_zeros((len(self.labels) - len(table), *table.shape[1:]))])
+                if len(self.rows):
+                    rows: Any = self.rows.parts[head][part]
+                    grown[torch.from_numpy(self.rows.ids)] = torch.as_tensor(rows).cpu().to(table)
+                tensors[name] = grown
+        return tensors
+
+    def grown_fitted(self) -> Fitted:
+        """Return the fitted heads over every label of the state."""
+        return self.fitted.grown(self.live)
+
+    def grown_spaces(self, network: Network) -> dict[str, LabelSpace]:
+        """Return the coarser label spaces with every label of the state; a removed label stays where it was."""
+        more = len(self.labels) - self.first
+        spaces = {}
+        for head in network.heads:
+            space = network.space(head)
+            if space.members is None:
+                continue
+            groups = np.zeros(more, dtype=np.int64)
+            if len(self.rows):
+                new = self.rows.ids >= self.first
+                groups[self.rows.ids[new] - self.first] = np.asarray(self.rows.parts[head]["group"])[new]
+            spaces[space.name] = space.grown(groups) if more else space
+        return spaces
+
+
+class LiveLabels:
+    """Holds the state of the labels and makes the next one.
+
+    A change prepares a whole new state beside the old one and puts it in place in one assignment: a reader sees the
+    labels before or after, never between. Changes wait for each other. A change that is refused changes nothing.
+
+    Args:
+        state: the labels to begin with.
+        maker: gives what makes rows of label texts; called when first needed.
+    """
+
+    def __init__(self, state: LabelState, maker: Callable[[], LabelMaker]) -> None:
+        self.state = state
+        self._maker = maker
+        self._lock = RLock()
+        self._known: dict[str, int] | None = None  # uid -> id
+
+    def find(self, uid: str) -> int:
+        """Return the id of the label with this uid."""
+        label = self.ids().get(uid)
+        if label is None:
+            known = self.state.labels.uids
+            hint = nearest(uid, known) if isinstance(uid, str) and len(known) <= _MANY else ""
+            raise DataError(f"no label has the uid {uid!r}", remedy=hint if hint.startswith("did") else "list the labels")
+        if label in self.state.removed:
+            raise DataError(f"the label {uid!r} was removed")
+        return label
+
+    def add(self, texts: Sequence[str], uids: Sequence[str] | None = None) -> list[str]:
+        """Add labels by their texts and return their uids."""
+        _check_list(texts, "texts")
+        for text in texts:
+            _check_text(text)
+        with self._lock:
+            labels = self.state.labels
+            names = self._new_uids(len(texts)) if uids is None else self._check_uids(uids, len(texts))
+            if not names:
+                return []
+            ids = np.arange(len(labels), len(labels) + len(names))
+            rows = self._maker().rows(ids, list(texts), added=True)
+            self.state = self.state.having(Labels([*labels.texts, *texts], [*labels.uids, *names]), rows)
+            self.ids().update(zip(names, ids.tolist(), strict=True))
+            return names
+
+    def remove(self, uids: Sequence[str]) -> None:
+        """Let no search find these labels any more."""
+        _check_list(uids, "uids")
+        with self._lock:
+            ids = np.unique([self.find(uid) for uid in uids]).astype(np.int64)
+            if len(ids) < len(uids):
+                raise DataError("duplicate uid among those to remove")
+            if len(ids) and len(ids) == self.state.alive:
+                raise DataError("this would remove all labels", remedy="a model needs at least one")
+            if len(ids):
+                self.state = self.state.without(ids)
+
+    def rename(self, uid: str, text: str) -> None:
+        """Give a label another text."""
+        _check_text(text)
+        with self._lock:
+            label, labels = self.find(uid), self.state.labels
+            texts = list(labels.texts)
+            texts[label] = text
+            rows = self._maker().rows(np.array([label]), [text], added=label >= self.state.first)
+            self.state = self.state.having(Labels(texts, labels.uids), rows)
+
+    def show(self, labels: Labels) -> None:
+        """Take other texts and uids for the same labels, without scoring them by these."""
+        with self._lock:
+            if len(labels) != len(self.state.labels):
+                raise DataError(f"{len(labels):,} labels in place of {len(self.state.labels):,}")
+            self.state, self._known = replace(self.state, labels=labels), None
+
+    def ids(self) -> dict[str, int]:
+        """Return the id of every uid; it only ever grows."""
+        if self._known is None:
+            self._known = {uid: label for label, uid in enumerate(self.state.labels.uids)}
+        return self._known
+
+    def _new_uids(self, count: int) -> list[str]:
+        """Return names that no label has: ``added-`` and the id."""
+        names: list[str] = []
+        for label in range(len(self.state.labels), len(self.state.labels) + count):
+            name = f"added-{label}"
+            while name in self.ids():
+                name += "+"
+            names.append(name)
+        return names
+
+    def _check_uids(self, uids: Sequence[str], count: int) -> list[str]:
+        _check_list(uids, "uids")
+        if len(uids) != count:
+            raise DataError(f"{len(uids)} uids for {count} labels", remedy="give one for each text")
+        seen: set[str] = set()
+        for uid in uids:
+            if not isinstance(uid, str) or not uid.strip():
+                raise DataError(f"a uid must be a text, not {uid!r}")
+            if uid in seen or uid in self.ids():
+                gone = uid in self.ids() and self.ids()[uid] in self.state.removed
+                what = f"the uid {uid!r} belonged to a label that was removed" if gone else f"duplicate uid {uid!r}"
+                raise DataError(what, remedy="give every label a uid of its own")
+            seen.add(uid)
+        return list(uids)
+
+
+def _check_list(values: Sequence[str], name: str) -> None:
+    if isinstance(values, str):
+        raise SettingError(f"give a list of {name}, not one", remedy='for example ["one", "another"]')
+
+
+def _check_text(text: str) -> None:
+    if not isinstance(text, str) or not text.strip():
+        raise DataError(f"a label must have a text, not {text!r}")

@@ -1,0 +1,187 @@
+"""Settings of batching: what each kind has, what is refused, and what they build."""
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from scipy import sparse
+
+from megalabel.batching import CandidateBuilder, Mined, PoolBuilder, Some, Uniform, generator
+from megalabel.batching.settings import BatchingSettings, SearchSettings, switch_labels
+
+TARGETS = sparse.csr_matrix(np.array([[1.0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0]], dtype=np.float32))
+NONE = np.empty((0, 0), dtype=np.int32)
+LISTS = np.array([[4, 5], [0, 5]], dtype=np.int32)
+ROWS = np.arange(2)
+
+
+def make(**document):
+    return TypeAdapter(BatchingSettings).validate_python(document)
+
+
+def build(lists=NONE, **document):
+    return make(**document).builder(TARGETS, None, lists)
+
+
+def message(**document):
+    with pytest.raises(ValidationError) as error:
+        make(**document)
+    first = error.value.errors()[0]
+    return ".".join(map(str, first["loc"])) + ": " + first["msg"]
+
+
+def test_a_plain_mapping_is_a_pool():
+    settings = make()
+    assert settings.labels == "pool"
+    assert settings.positives.picker() == Some(3)
+    assert not settings.mines
+    assert not settings.clusters
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"labels": "alll"}, "did you mean 'all'?"),
+        ({"labels": "all", "cap": 3}, "cap: Extra"),
+        ({"labels": "all", "positives": "all"}, "positives: Extra"),
+        ({"labels": "all", "negatives": {"mined": 3}}, "negatives: Extra"),
+        ({"labels": "all", "log_q": True}, "log_q: Extra"),
+        ({"labels": "candidates", "log_q": True}, "log_q: Extra"),
+        ({"labels": "candidates", "cap": 9}, "cap: Extra"),
+        ({"labels": "candidates", "fill": "positives"}, "fill: Extra"),
+        ({"labels": "heads", "positives": "one"}, "positives: Extra"),
+        ({"positives": {"pick": "one", "count": 3}}, "positives.count: Extra"),
+        ({"positives": {"pick": "all", "replacement": True}}, "positives.replacement: Extra"),
+        ({"negatives": {"top": 50}}, "negatives: Value error, top has no effect: mined is 0"),
+        ({"negatives": {"search": "hnsw"}}, "search has no effect: mined is 0"),
+        ({"negatives": {"mined": 3, "search": {"kind": "ivf", "M": 3}}}, "negatives.search.M: Extra"),
+        ({"refresh": {"start": 2}}, "refresh has no effect"),
+        ({"labels": "all", "refresh": {"every": 2}}, "refresh has no effect"),
+        ({"negatives": {"uniform": 9}, "refresh": {"start": 2}}, "refresh has no effect"),
+        ({"unsampled": "negative"}, "unsampled has no effect: loss_positives is all"),
+        ({"fill": "positives"}, "fill has no effect: there is no cap"),
+        ({"fill": "positives", "cap": 9, "positives": "all"}, "fill has no effect: all positives"),
+        ({"min_gap": 3, "negatives": {"uniform": 2}}, "min_gap has no effect: there is no cap"),
+        ({"min_gap": 3, "cap": 9}, "min_gap has no effect: there are no negatives"),
+        ({"loss_positives": 0}, "greater than 0"),
+    ],
+)
+def test_settings_without_effect_are_refused(document, words):
+    assert words in message(**document)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"order": "clustered", "refresh": {"start": 2}},
+        {"negatives": {"mined": 3, "top": 50, "search": "hnsw"}, "refresh": {"start": 2}},
+        {"labels": "candidates", "negatives": {"mined": 3}, "refresh": {"every": 1}},
+        {"labels": "all", "order": "clustered", "refresh": {"every": 1}},
+        {"loss_positives": "one", "unsampled": "negative"},
+        {"cap": 9, "fill": "positives", "min_gap": 2, "negatives": {"uniform": 2}},
+    ],
+)
+def test_the_same_settings_are_kept_where_they_have_an_effect(document):
+    settings = make(**document)
+    assert make(**settings.model_dump(mode="json")) == settings
+
+
+def test_a_pool_has_what_its_settings_say():
+    negatives = {"mined": 2, "uniform": 3}
+    builder = build(LISTS, positives={"count": 2, "replacement": True}, negatives=negatives, cap=9, min_gap=2,
+                    fill="positives")  # fmt: skip
+    assert isinstance(builder, PoolBuilder)
+    assert builder.positives == Some(2, replacement=True)
+    assert [type(source) for source in builder.negatives] == [Mined, Uniform]
+    assert (builder.cap, builder.min_gap, builder.fill) == (9, 2, "positives")
+    assert [type(source) for source in build(negatives=negatives).negatives] == [Uniform]  # nothing mined yet
+
+
+def test_fill_and_min_gap_change_the_pool():
+    full = build(positives="one", cap=6, fill="positives").build(ROWS, rng=generator(0)).pool
+    assert full.tolist() == [0, 1, 2, 3]
+    settings = {"positives": "all", "cap": 5, "negatives": {"mined": 1}}
+    assert len(build(LISTS, **settings).build(ROWS, rng=generator(0)).pool) == 5
+    assert build(LISTS, **settings, min_gap=1).build(ROWS, rng=generator(0)).pool.tolist() == [0, 1, 2, 3]
+
+
+def test_candidates_and_all_labels():
+    builder = build(LISTS, labels="candidates", positives="all", negatives={"mined": 2, "uniform": 1})
+    assert isinstance(builder, CandidateBuilder)
+    assert (builder.mined, builder.uniform, builder.lists) == (2, 1, LISTS)
+    for labels in ("all", "heads"):
+        batch = build(labels=labels).build(ROWS, rng=generator(0))
+        assert batch.pool is None
+        assert batch.targets.dense().tolist() == TARGETS.toarray().tolist()
+
+
+KINDS = [{"labels": "all"}, {"positives": "all"}, {"labels": "candidates", "positives": "all"}]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["all", "pool", "candidates"])
+@pytest.mark.parametrize(
+    ("count", "expected"), [("one", [1, 1]), (1, [1, 1]), (2, [2, 2]), (9, [3, 2]), ("all", [3, 2])]
+)
+def test_the_loss_sees_so_many_positives(kind, count, expected):
+    batches = [build(**kind, loss_positives=count).build(ROWS, rng=generator(seed)) for seed in range(30)]
+    assert all(batch.targets.dense().sum(dim=1).tolist() == expected for batch in batches)
+    drawn = {tuple(batch.targets.cols.tolist()) for batch in batches}
+    assert (len(drawn) > 1) == (expected != [3, 2])  # anew in each step
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["all", "pool", "candidates"])
+def test_unsampled_positives_are_masked_or_negatives(kind):
+    masked = build(**kind, loss_positives="one").build(ROWS, rng=generator(0))
+    negative = build(**kind, loss_positives="one", unsampled="negative").build(ROWS, rng=generator(0))
+    assert masked.targets.dense().tolist() == negative.targets.dense().tolist()
+    whole = build(**kind).build(ROWS, rng=generator(0))
+    there = whole.targets.dense().bool() if whole.mask is None else whole.mask
+    positives = whole.targets.dense().bool()
+    unsampled = positives & ~masked.targets.dense().bool()
+    assert unsampled.sum() == 3
+    assert not masked.mask[unsampled].any()
+    assert masked.mask[positives & ~unsampled].all()
+    assert negative.mask is None or negative.mask[there].all()
+
+
+def test_size_of_a_batch():
+    settings = make(batch_size=100, min_batches=4)
+    assert [settings.size(points) for points in (2, 40, 399, 400, 10**6)] == [1, 10, 99, 100, 100]
+
+
+def test_start_counts_the_epochs_before_the_first_refresh():
+    settings = make(order="clustered", refresh={"start": 2, "every": 3})
+    assert [epoch for epoch in range(9) if settings.refresh_due(epoch)] == [2, 5, 8]
+    assert [settings.refresh_count(epochs) for epochs in (2, 3, 5, 6)] == [0, 1, 1, 2]
+    at_once = make(order="clustered", refresh={"start": 0})
+    assert at_once.refresh_due(0)
+    assert not any(make().refresh_due(epoch) for epoch in range(20))
+
+
+def test_sizes_for_the_plan():
+    assert make(labels="all").pool_size(32, 1000, 4.0) == 1000
+    assert make(labels="candidates", negatives={"mined": 5, "uniform": 2}).labels_per_query(32, 10**6, 4.0) == 10
+    sizes = [
+        make(positives="one").pool_size(32, 10**9, 4.0),
+        make(positives={"count": 3}).pool_size(32, 10**9, 4.0),
+        make(positives="all", negatives={"uniform": 7}).pool_size(32, 10**9, 4.0),
+        make(positives="one", cap=80, fill="positives").pool_size(32, 10**9, 4.0),
+    ]
+    assert sizes == [32, 96, 135, 80]
+
+
+def test_other_labels_leave_out_what_they_do_not_have():
+    batching = {"batch_size": 8, "order": "clustered", "cap": 3, "negatives": {"mined": 2}, "refresh": {"start": 1}}
+    assert switch_labels(batching, "all") == {
+        "batch_size": 8, "order": "clustered", "refresh": {"start": 1}, "labels": "all",
+    }  # fmt: skip
+    shuffled = switch_labels(batching | {"order": "shuffled"}, "candidates")
+    assert shuffled["refresh"] == {"start": 1}
+    assert "cap" not in shuffled
+    assert "refresh" not in switch_labels(batching | {"order": "shuffled"}, "all")
+
+
+def test_options_of_a_search():
+    search = TypeAdapter(SearchSettings)
+    assert search.validate_python("ivf").options() == {}
+    assert search.validate_python({"kind": "hnsw", "M": 4, "ef_search": 9}).options() == {"M": 4, "ef_search": 9}
+    assert search.validate_python({}).kind == "exact"
