@@ -74,3 +74,22 @@ def test_own_file(tmp_path):
 def test_small_sets_have_smaller_batches_where_a_recipe_says_so(points, size):
     assert load_recipe("auto").batching.size(points) == size
     assert load_recipe("unidec-cpu").batching.size(points) == 1024
+
+
+def test_first_refresh_as_in_the_sources():
+    """DEXML: epochs from 0, mined from epoch 6 on (epoch > hard_neg_start = 5); UniDEC: epochs from 1, from 5 on."""
+    first = {name: load_recipe(name).batching.refresh for name in ("dexml-hnm", "depsl", "unidec")}
+    assert {name: refresh.start for name, refresh in first.items()} == {"dexml-hnm": 6, "depsl": 4, "unidec": 4}
+    assert all(refresh.every == 5 for refresh in first.values())
+
+
+def test_nothing_is_clipped_that_does_not_say_so():
+    assert all(load_recipe(name).training.clip is None for name in list_recipes())
+
+
+def test_unidec_and_depsl_decay_all_groups():
+    for name in ("depsl", "unidec"):
+        training = load_recipe(name).training
+        groups = [group for group in (training.encoder, training.heads, training.tables) if group is not None]
+        assert [group.weight_decay for group in groups] == [0.05] * len(groups)
+    assert load_recipe("unidec").training.tables.weight_decay == 0.05

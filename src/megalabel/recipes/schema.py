@@ -179,7 +179,7 @@ class Training(_Strict):
     heads: Optimiser | None = None  # projections, temperature, bias; None follows encoder
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     warmup: Share = 0.1  # of all steps
-    clip: Positive | None = 1.0
+    clip: Positive | None = None  # largest norm of all gradients together; None does not clip
     chunk_size: PositiveInt = 256  # texts whose activations are held at once
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of train held out where the data has no val rows
     evaluate_every: PositiveInt = 1  # epochs

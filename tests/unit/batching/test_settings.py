@@ -62,7 +62,7 @@ def test_a_plain_mapping_is_a_pool():
         ({"fill": "positives", "cap": 9, "positives": "all"}, "fill has no effect: all positives"),
         ({"min_gap": 3, "negatives": {"uniform": 2}}, "min_gap has no effect: there is no cap"),
         ({"min_gap": 3, "cap": 9}, "min_gap has no effect: there are no negatives"),
-        ({"loss_positives": 0}, "greater than 0"),
+        ({"loss_positives": 0}, "loss_positives: expected all, one or a whole number above 0"),
     ],
 )
 def test_settings_without_effect_are_refused(document, words):
