@@ -8,9 +8,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from megalabel.batching.settings import switch_labels
 from megalabel.errors import SettingError, nearest
-from megalabel.recipes.schema import Recipe
+from megalabel.recipes.schema import Recipe, switch_labels
 from megalabel.settings import Kinds
 
 __all__ = ["dump_recipe", "list_recipes", "load_recipe", "make_recipe"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
 
-from megalabel.batching.settings import BatchingSettings, PoolBatching, switch_labels
+from megalabel.batching.settings import BATCHING_KINDS, BatchingSettings, PoolBatching
+from megalabel.recipes.optimisers import OptimiserSettings
 
 __all__ = [
     "AugmentSettings",
@@ -14,13 +16,13 @@ __all__ = [
     "FittedSettings",
     "HeadSettings",
     "LossSettings",
-    "Optimiser",
     "Predict",
     "Published",
     "Recipe",
     "Stage",
     "TemperatureSettings",
     "Training",
+    "switch_labels",
 ]
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -161,22 +163,16 @@ class FittedSettings(_Strict):
         return self
 
 
-class Optimiser(_Strict):
-    """One parameter group."""
-
-    kind: Literal["adamw", "row_adagrad", "lazy_adamw", "sgd"] = "adamw"
-    lr: Annotated[float, Field(gt=0, le=3e38)]  # float32 has little more
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-
-
 class Training(_Strict):
     """The loop."""
 
     epochs: PositiveInt
-    encoder: Optimiser
+    encoder: OptimiserSettings
     freeze: bool = False  # the encoder stays as it starts
-    tables: Optimiser | None = None  # features of a bag, free vectors; None: encoder's rates, row by row (lazy_adamw)
-    heads: Optimiser | None = None  # projections, temperature, bias; None follows encoder
+    tables: OptimiserSettings | None = (
+        None  # features of a bag, free vectors; None: encoder's rates, row by row (lazy_adamw)
+    )
+    heads: OptimiserSettings | None = None  # projections, temperature, bias; None follows encoder
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     warmup: Share = 0.1  # of all steps
     clip: Positive | None = None  # largest norm of all gradients together; None does not clip
@@ -285,11 +281,32 @@ class Recipe(_Strict):
 
 
 def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with the changes put in, key by key; heads, and what is no mapping, are replaced."""
+    """Return the document with the changes put in, key by key.
+
+    Heads, parts whose kind changes, and what is not a mapping are replaced.
+    """
     merged = dict(document)
     for key, value in changes.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict) and key != "heads"
+        both = both and value.get("kind") in (None, merged[key].get("kind"))  # another kind has other keys
         if both and key == "batching" and value.get("labels") is not None:
             merged[key] = switch_labels(merged[key], value["labels"])
         merged[key] = _merged(merged[key], value) if both else value
     return merged
+
+
+def switch_labels(batching: Mapping[str, Any], labels: str) -> dict[str, Any]:
+    """Return the document of some settings for another value of ``labels``.
+
+    Keys that the new kind does not have are left out, and so is ``refresh`` if nothing is left to refresh.
+
+    >>> switch_labels({"batch_size": 64, "negatives": {"mined": 3}, "refresh": {"start": 2}}, "all")
+    {'batch_size': 64, 'labels': 'all'}
+    """
+    kept = dict(batching) | {"labels": labels}
+    if labels in BATCHING_KINDS:
+        kept = {key: value for key, value in kept.items() if key in BATCHING_KINDS[labels].model_fields}
+        mines = (kept.get("negatives") or {}).get("mined", 0)
+        if not mines and kept.get("order", "shuffled") == "shuffled":
+            kept.pop("refresh", None)
+    return kept

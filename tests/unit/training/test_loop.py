@@ -4,6 +4,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from torch.optim import AdamW
 
 from megalabel import load
 from megalabel.errors import SettingError
@@ -11,7 +12,7 @@ from megalabel.recipes import load_recipe
 from megalabel.training.loop import Loop
 from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
-from megalabel.training.optim import AdamW, LazyAdamW, RowAdagrad
+from megalabel.training.optim import LazyAdamW, RowAdagrad
 from megalabel.training.run import Texts
 
 SMALL = ["encoder={kind: bag, source: null, options: {dim: 16, words: 64}}", "batching.batch_size=32"]
