@@ -17,14 +17,13 @@ from megalabel.index import ExactIndex
 from megalabel.ranks import ALONE
 from megalabel.recipes import load_recipe
 from megalabel.training._run_state import collect_state, load_weights, restore_optimisers
-from megalabel.training._sum_gradients import sum_gradients
 from megalabel.training.checkpoint import load_checkpoint, save_checkpoint
 from megalabel.training.cluster_queries import cluster_queries
 from megalabel.training.distributed import join
 from megalabel.training.loop import Loop
 from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
-from megalabel.training.optim import clip_gradients
+from megalabel.training.optim import clip_gradients, sum_gradients
 from megalabel.training.run import Texts
 from megalabel.training.search_labels import LabelSearch
 

@@ -10,6 +10,7 @@ from megalabel.errors import DataError, SettingError
 from megalabel.recipes import list_recipes, load_recipe
 from megalabel.recipes.load_recipe import dump_recipe, make_recipe
 from megalabel.recipes.published import load_published
+from megalabel.recipes.schema import switch_labels
 
 FILES = sorted(Path(megalabel.recipes.__file__).parent.rglob("*.yaml"))
 
@@ -95,3 +96,43 @@ def test_every_file_of_published_figures_belongs_to_a_recipe():
     names = {path.stem for path in (FILES[0].parent / "published").glob("*.json")}
     assert names <= set(list_recipes())
     assert all(load_published(name) for name in names)
+
+
+def test_first_refresh_as_in_the_sources():
+    """DEXML: epochs from 0, mined from epoch 6 on (epoch > hard_neg_start = 5); UniDEC: epochs from 1, from 5 on."""
+    first = {name: load_recipe(name).batching.refresh for name in ("dexml-hnm", "depsl", "unidec")}
+    assert {name: refresh.start for name, refresh in first.items()} == {"dexml-hnm": 6, "depsl": 4, "unidec": 4}
+    assert all(refresh.every == 5 for refresh in first.values())
+
+
+def test_nothing_is_clipped_that_does_not_say_so():
+    assert all(load_recipe(name).training.clip is None for name in list_recipes())
+
+
+def test_unidec_and_depsl_decay_all_groups():
+    for name in ("depsl", "unidec"):
+        training = load_recipe(name).training
+        groups = [group for group in (training.encoder, training.heads, training.tables) if group is not None]
+        assert [group.weight_decay for group in groups] == [0.05] * len(groups)
+    assert load_recipe("unidec").training.tables.weight_decay == 0.05
+
+
+def test_other_labels_leave_out_what_they_do_not_have():
+    batching = {"batch_size": 8, "order": "clustered", "cap": 3, "negatives": {"mined": 2}, "refresh": {"start": 1}}
+    assert switch_labels(batching, "all") == {
+        "batch_size": 8, "order": "clustered", "refresh": {"start": 1}, "labels": "all",
+    }  # fmt: skip
+    shuffled = switch_labels(batching | {"order": "shuffled"}, "candidates")
+    assert shuffled["refresh"] == {"start": 1}
+    assert "cap" not in shuffled
+    assert "refresh" not in switch_labels(batching | {"order": "shuffled"}, "all")
+
+
+def test_a_change_of_labels_keeps_what_the_kinds_share():
+    everything = load_recipe("dexml-hnm-cpu", ["batching.labels=all"]).batching
+    assert (everything.labels, everything.batch_size) == ("all", 1024)
+    with pytest.raises(SettingError, match=r"unknown key 'batching.negatives'"):
+        load_recipe("dexml-hnm-cpu", ["batching.labels=all", "batching.negatives={mined: 3}"])
+    astec = load_recipe("astec")
+    surrogate = astec.stage(astec.stages[0]).batching
+    assert (surrogate.labels, surrogate.batch_size) == ("all", 255)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 __all__ = [
+    "BATCHING_KINDS",
     "AllBatching",
     "Batching",
     "BatchingSettings",
@@ -33,7 +33,6 @@ __all__ = [
     "Refresh",
     "SampledBatching",
     "SearchSettings",
-    "switch_labels",
 ]
 
 
@@ -376,28 +375,11 @@ def _distinct(drawn: float, labels: int) -> int:
     return math.ceil(labels * -math.expm1(-drawn / labels))
 
 
-_KINDS: dict[str, type[Batching]] = {
+BATCHING_KINDS: dict[str, type[Batching]] = {
     "pool": PoolBatching, "all": AllBatching, "candidates": CandidateBatching, "heads": HeadsBatching,
 }  # fmt: skip
 
 if TYPE_CHECKING:
     BatchingSettings = Batching
 else:
-    BatchingSettings = one_of(lambda: _KINDS, key="labels", default="pool")
-
-
-def switch_labels(batching: Mapping[str, Any], labels: str) -> dict[str, Any]:
-    """Return the document of some settings for another value of ``labels``.
-
-    Keys that the new kind does not have are left out, and so is ``refresh`` if nothing is left to refresh.
-
-    >>> switch_labels({"batch_size": 64, "negatives": {"mined": 3}, "refresh": {"start": 2}}, "all")
-    {'batch_size': 64, 'labels': 'all'}
-    """
-    kept = dict(batching) | {"labels": labels}
-    if labels in _KINDS:
-        kept = {key: value for key, value in kept.items() if key in _KINDS[labels].model_fields}
-        mines = (kept.get("negatives") or {}).get("mined", 0)
-        if not mines and kept.get("order", "shuffled") == "shuffled":
-            kept.pop("refresh", None)
-    return kept
+    BatchingSettings = one_of(lambda: BATCHING_KINDS, key="labels", default="pool")

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from megalabel.batching.settings import switch_labels
 from megalabel.plan.case import Case
 from megalabel.plan.numbers import show_bytes
-from megalabel.recipes.schema import Recipe
+from megalabel.recipes.schema import Recipe, switch_labels
 
 if TYPE_CHECKING:
     from megalabel.plan.machine import Machine

@@ -12,7 +12,7 @@ from megalabel.plan.tensor import FLOAT
 if TYPE_CHECKING:
     from megalabel.plan.case import Case
     from megalabel.plan.sizes import TextSize
-    from megalabel.recipes.schema import Optimiser
+    from megalabel.recipes.optimisers import OptimiserSettings
 
 __all__ = ["PROGRAM", "held", "optimiser_state", "parameters"]
 
@@ -71,7 +71,7 @@ def parameters(case: Case) -> float:
 def optimiser_state(case: Case) -> float:
     """Return the state of the optimisers: two numbers a weight for AdamW, one a row for row-wise Adagrad."""
     training, encoder = case.recipe.training, case.encoder
-    tables = training.tables or training.encoder.model_copy(update={"kind": "lazy_adamw"})
+    tables = training.tables or training.encoder.rowwise()
     total = 0.0
     if case.learns:
         rows, width = encoder.table  # the last number of a row is a weight of its own
@@ -84,9 +84,8 @@ def optimiser_state(case: Case) -> float:
     return total
 
 
-def _state(settings: Optimiser, rows: int, width: int) -> float:
-    numbers = {"adamw": 2 * rows * width, "lazy_adamw": 2 * rows * width + rows, "row_adagrad": rows}
-    return FLOAT * numbers.get(settings.kind, rows * width) if rows * width else 0.0
+def _state(settings: OptimiserSettings, rows: int, width: int) -> float:
+    return float(FLOAT * settings.state_numbers(rows, width)) if rows * width else 0.0
 
 
 def _optimisers(case: Case) -> str:

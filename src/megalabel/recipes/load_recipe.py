@@ -8,10 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from megalabel.batching.settings import switch_labels
 from megalabel.errors import SettingError, nearest
 from megalabel.network.network import ENCODER
-from megalabel.recipes.schema import Recipe
+from megalabel.recipes.schema import Recipe, switch_labels
 
 __all__ = ["dump_recipe", "list_recipes", "load_recipe", "make_recipe"]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
 
 from megalabel.augment.settings import AugmentSettings
-from megalabel.batching.settings import BatchingSettings
+from megalabel.batching.settings import BATCHING_KINDS, BatchingSettings
 from megalabel.encoders.settings import EncoderSettings
 from megalabel.errors import nearest
 from megalabel.heads import FittedSettings
@@ -18,10 +18,10 @@ from megalabel.heads.head import NGRAMS, AnyHead
 from megalabel.heads.memory import MemorySettings
 from megalabel.network.network import ENCODER
 from megalabel.network.spaces import AnySpace
-from megalabel.recipes.optimisers import OptimiserSettings
+from megalabel.recipes.optimisers import OptimiserSettings, OptionalOptimiser
 from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Settings
 
-__all__ = ["Predict", "Recipe", "Stage", "Training"]
+__all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
 
 
 class Training(Settings):
@@ -29,11 +29,11 @@ class Training(Settings):
 
     epochs: PositiveInt
     encoder: OptimiserSettings  # of all encoders
-    tables: OptimiserSettings | None = None  # features of a bag, free vectors; None: encoder's rates (lazy_adamw)
-    heads: OptimiserSettings | None = None  # projections, temperature, bias; None follows encoder
+    tables: OptionalOptimiser = None  # features of a bag, free vectors; None: encoder's rates (lazy_adamw)
+    heads: OptionalOptimiser = None  # projections, temperature, bias; None follows encoder
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     warmup: Fraction = 0.1  # of all steps
-    clip: PositiveFloat | None = None
+    clip: PositiveFloat | None = None  # largest norm of all gradients together; None does not clip
     chunk_size: PositiveInt = 256  # texts whose activations are held at once
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of train held out if the data has no val rows
     evaluate_every: PositiveInt = 1  # epochs
@@ -167,6 +167,8 @@ class Recipe(Settings):
             heads = {name: head for name, head in heads.items() if name not in self.fitted_heads}
             document |= {"predict": {}, "ngrams": {}}
         document["heads"] = heads
+        if "labels" in stage.batching:
+            document["batching"] = switch_labels(document["batching"], str(stage.batching["labels"]))
         for section, changes in (("batching", stage.batching), ("training", stage.training)):
             document[section] = _merged(document[section], changes)
         document |= {"space": stage.space, "freeze": stage.freeze, "drop": stage.drop, "init_from": stage.init_from}
@@ -294,3 +296,20 @@ def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = _merged(merged[key], value) if both else value
     return merged
+
+
+def switch_labels(batching: Mapping[str, Any], labels: str) -> dict[str, Any]:
+    """Return the document of some settings for another value of ``labels``.
+
+    Keys that the new kind does not have are left out, and so is ``refresh`` if nothing is left to refresh.
+
+    >>> switch_labels({"batch_size": 64, "negatives": {"mined": 3}, "refresh": {"start": 2}}, "all")
+    {'batch_size': 64, 'labels': 'all'}
+    """
+    kept = dict(batching) | {"labels": labels}
+    if labels in BATCHING_KINDS:
+        kept = {key: value for key, value in kept.items() if key in BATCHING_KINDS[labels].model_fields}
+        mines = (kept.get("negatives") or {}).get("mined", 0)
+        if not mines and kept.get("order", "shuffled") == "shuffled":
+            kept.pop("refresh", None)
+    return kept

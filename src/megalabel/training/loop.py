@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,7 @@ from megalabel.batching.pool import PoolBuilder
 from megalabel.errors import DataError, SettingError
 from megalabel.types import LABELS
 from megalabel.training._give_back import give_back
-from megalabel.training._sum_gradients import sum_gradients
-from megalabel.training.optim import GroupSettings, clip_gradients, make_optimisers
+from megalabel.training.optim import clip_gradients, make_optimisers, sum_gradients
 from megalabel.training.refresh import Refreshed, refresh
 from megalabel.training.schedule import Schedule
 from megalabel.training.step import Step
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from megalabel.data.dataset import Split
+    from megalabel.recipes.optimisers import OptimiserSettings
     from megalabel.recipes.schema import Recipe
     from megalabel.network.network import Network
     from megalabel.network.spaces import LabelSpace
@@ -230,22 +230,19 @@ class Loop:
             return Clustered(self.refreshed.clusters, self.batch_size, self.recipe.seed)
         return Shuffled(np.arange(len(self.split)), self.batch_size, self.recipe.seed)
 
-    def _groups(self) -> Sequence[GroupSettings]:
+    def _groups(self) -> dict[str, OptimiserSettings]:
         training = self.recipe.training
         settings = {
             "encoder": training.encoder,
             "heads": training.heads or training.encoder,
-            "tables": training.tables or training.encoder.model_copy(update={"kind": "lazy_adamw"}),
+            "tables": training.tables or training.encoder.rowwise(),
         }
         if settings["tables"].kind == "adamw" and self._sparse_gradients():
             raise SettingError(
                 "training.tables.kind is 'adamw', which cannot take the sparse gradients of tables",
                 remedy="choose lazy_adamw (the same, row by row) or row_adagrad",
             )
-        return [
-            GroupSettings(name, kind=part.kind, lr=part.lr, weight_decay=part.weight_decay)
-            for name, part in settings.items()
-        ]
+        return settings
 
     def _sparse_gradients(self) -> bool:
         """Tell whether a step touches some rows of a table only."""

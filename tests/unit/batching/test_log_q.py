@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy import sparse
 
-from megalabel.batching import EntryChance, PoolBuilder, RunningLogQ, Shuffled, Some, generator
+from megalabel.batching import All, EntryChance, One, PoolBuilder, RunningLogQ, Shuffled, Some, generator
+from megalabel.batching.settings import AllBatching, PoolBatching
 from megalabel.errors import DataError, SettingError
 from megalabel.losses import DecoupledSoftmax
 
@@ -31,23 +32,32 @@ def random_targets(rows=400, labels=60):
     return sparse.csr_matrix((rng.random((rows, labels)) < chance).astype(np.float32))
 
 
-def pools(targets, epochs, beta=2, batch_size=16):
-    builder = PoolBuilder(targets, positives=Some(beta))
+PICKER = Some(2)
+
+
+def pools(targets, epochs, positives=PICKER, batch_size=16):
+    builder = PoolBuilder(targets, positives=positives)
     rows = np.arange(targets.shape[0])
     for epoch in range(epochs):
         for step, batch in enumerate(Shuffled(rows, batch_size, seed=0).batches(epoch)):
             yield builder.build(batch, rng=generator(0, "pool", epoch, step)).pool
 
 
-def test_from_targets_and_the_running_mean_agree_with_what_happens():
+@pytest.mark.parametrize("positives", [Some(2), Some(3, replacement=True), One(), All()], ids=repr)
+def test_from_targets_and_the_running_mean_agree_with_what_happens(positives):
     targets = random_targets()
     running = RunningLogQ(60)
-    for pool in pools(targets, epochs=40):
+    for pool in pools(targets, epochs=40, positives=positives):
         running.update(pool)
     every = torch.arange(60)
-    counted, computed = running.log_q(every).exp(), EntryChance.from_targets(targets, Some(2), 16).log_q(every).exp()
+    counted, computed = running.log_q(every).exp(), EntryChance.from_targets(targets, positives, 16).log_q(every).exp()
     known = torch.from_numpy(np.bincount(targets.indices, minlength=60) > 0)
     assert (counted - computed)[known].abs().max() < 0.05
+
+
+def test_from_counts_is_an_upper_bound():
+    targets, every = random_targets(), torch.arange(60)
+    computed = EntryChance.from_targets(targets, Some(2), 16).log_q(every).exp()
     bound = EntryChance.from_counts(np.bincount(targets.indices, minlength=60), 400, 2, 16).log_q(every).exp()
     assert torch.all(bound >= computed - 1e-6)
 
@@ -79,3 +89,28 @@ def test_mistakes():
         EntryChance(np.ones(1), 0)
     with pytest.raises(DataError, match="no label has a training row"):
         EntryChance(np.zeros(2), 1).log_q(torch.tensor([0]))
+
+
+def test_all_positives_picked_give_the_share_of_rows():
+    targets = random_targets()
+    chance = PoolBatching(positives="all", log_q=True).log_q_estimate(targets, None, 16)
+    np.testing.assert_allclose(chance.rates, np.bincount(targets.indices, minlength=60) / 400)
+
+
+def test_filtered_pairs_do_not_count():
+    targets = sparse.csr_matrix(np.array([[1.0, 1], [1, 0]], dtype=np.float32))
+    chance = PoolBatching(positives="all", log_q=True).log_q_estimate(targets, np.array([[0, 0]]), 1)
+    np.testing.assert_allclose(chance.rates, [0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"order": "clustered"}, {"negatives": {"mined": 2}}, {"negatives": {"uniform": 2}}, {"cap": 30}],
+)
+def test_pools_are_counted_where_the_formula_does_not_hold(settings):
+    assert isinstance(PoolBatching(log_q=True, **settings).log_q_estimate(random_targets(), None, 16), RunningLogQ)
+
+
+def test_there_is_no_correction_unless_asked_for():
+    assert PoolBatching().log_q_estimate(random_targets(), None, 16) is None
+    assert AllBatching().log_q_estimate(random_targets(), None, 16) is None

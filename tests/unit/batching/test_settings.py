@@ -6,7 +6,7 @@ from pydantic import TypeAdapter, ValidationError
 from scipy import sparse
 
 from megalabel.batching import CandidateBuilder, Mined, PoolBuilder, Some, Uniform, generator
-from megalabel.batching.settings import BatchingSettings, SearchSettings, switch_labels
+from megalabel.batching.settings import BatchingSettings, SearchSettings
 
 TARGETS = sparse.csr_matrix(np.array([[1.0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0]], dtype=np.float32))
 NONE = np.empty((0, 0), dtype=np.int32)
@@ -62,7 +62,7 @@ def test_a_plain_mapping_is_a_pool():
         ({"fill": "positives", "cap": 9, "positives": "all"}, "fill has no effect: all positives"),
         ({"min_gap": 3, "negatives": {"uniform": 2}}, "min_gap has no effect: there is no cap"),
         ({"min_gap": 3, "cap": 9}, "min_gap has no effect: there are no negatives"),
-        ({"loss_positives": 0}, "greater than 0"),
+        ({"loss_positives": 0}, "loss_positives: expected all, one or a whole number above 0"),
     ],
 )
 def test_settings_without_effect_are_refused(document, words):
@@ -167,17 +167,6 @@ def test_sizes_for_the_plan():
         make(positives="one", cap=80, fill="positives").pool_size(32, 10**9, 4.0),
     ]
     assert sizes == [32, 96, 135, 80]
-
-
-def test_other_labels_leave_out_what_they_do_not_have():
-    batching = {"batch_size": 8, "order": "clustered", "cap": 3, "negatives": {"mined": 2}, "refresh": {"start": 1}}
-    assert switch_labels(batching, "all") == {
-        "batch_size": 8, "order": "clustered", "refresh": {"start": 1}, "labels": "all",
-    }  # fmt: skip
-    shuffled = switch_labels(batching | {"order": "shuffled"}, "candidates")
-    assert shuffled["refresh"] == {"start": 1}
-    assert "cap" not in shuffled
-    assert "refresh" not in switch_labels(batching | {"order": "shuffled"}, "all")
 
 
 def test_options_of_a_search():

@@ -17,7 +17,8 @@ from megalabel.plan.encoder_kinds import BagSize, InceptionSize, TransformerSize
 from megalabel.plan.encoder_size import OPTIONS, encoder_size, find_tokenizer
 from megalabel.plan.sizes import TextSize
 from megalabel.recipes.schema import Encoder
-from megalabel.training import _touched_rows, fit_heads
+from megalabel.training import fit_heads
+from megalabel.training.optim import row_wise
 
 
 def weights(encoder):
@@ -95,7 +96,7 @@ def test_constants_are_those_of_the_code():
     assert TransformerSize(1, 1, 1, 1, 1, 1, 1).longest == transformer["max_length"]
     assert transformer["batch_tokens"] == encoder_kinds.GROUP
     assert (_step.CACHE, _step.BUDGET) == (_blocks.CACHE, _blocks.BUDGET)
-    assert _step.UPDATED == _touched_rows.BLOCK
+    assert _step.UPDATED == row_wise.BLOCK
     assert _step._MANY == head._MANY
     assert moments.ENCODED == encoders_base._GROUP
     index = defaults(ExactIndex)

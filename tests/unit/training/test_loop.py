@@ -1,6 +1,10 @@
-"""Which optimiser trains which parameters."""
+"""Which optimiser trains which parameters, and what the loop carries over a checkpoint."""
+
+from copy import deepcopy
 
 import pytest
+import torch
+from torch.optim import AdamW
 
 from megalabel import load
 from megalabel.errors import SettingError
@@ -8,7 +12,7 @@ from megalabel.recipes import load_recipe
 from megalabel.training.loop import Loop
 from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
-from megalabel.training.optim import AdamW, LazyAdamW, RowAdagrad
+from megalabel.training.optim import LazyAdamW, RowAdagrad
 from megalabel.training.run import Texts
 
 SMALL = ["encoder={kind: bag, source: null, options: {dim: 16, words: 64}}", "batching.batch_size=32"]
@@ -58,3 +62,34 @@ def test_dense_adamw_for_sparse_gradients_is_refused(data):
     loop = make(data, wanted, *everything)  # free vectors get dense gradients here
     assert isinstance(loop.optimisers["tables"], AdamW)
     assert next(loop.run_epoch()).loss > 0
+
+
+@pytest.mark.parametrize("order", ["shuffled", "clustered"])
+def test_counts_of_pools_survive_a_checkpoint_bit_for_bit(data, order):
+    changes = ["batching.log_q=true", f"batching.order={order}", "batching.refresh={start: 1, every: 1}"]
+    loop = make(data, *changes)
+    losses = []
+    for result in (result for _ in range(2) for result in loop.run_epoch()):
+        losses.append(result.loss)
+        if len(losses) == 5:  # in the second epoch
+            state, arrays = loop.state(), {name: array.copy() for name, array in loop.arrays().items()}
+            weights = {name: value.clone() for name, value in loop.network.state_dict().items()}
+            optimisers = {name: deepcopy(optimiser.state_dict()) for name, optimiser in loop.optimisers.items()}
+    again = make(data, *changes)
+    again.restore(state, arrays)
+    again.network.load_state_dict(weights)
+    for name, optimiser in again.optimisers.items():
+        optimiser.load_state_dict(optimisers[name])
+    assert [result.loss for result in again.run_epoch()] == losses[5:]
+    assert (again.log_q.counts_ == loop.log_q.counts_).all()
+    assert again.log_q.steps_ == len(losses)
+
+
+def test_log_q_changes_the_loss_once_a_pool_lacks_a_label(data):
+    losses = {}
+    for log_q in ("false", "true"):
+        torch.manual_seed(0)
+        loop = make(data, "batching.batch_size=8", f"batching.log_q={log_q}")
+        losses[log_q] = [result.loss for result in loop.run_epoch()]
+    assert losses["false"][0] == losses["true"][0]  # all chances are 1
+    assert losses["false"][-1] != losses["true"][-1]

@@ -9,18 +9,25 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from megalabel.errors import DataError, SettingError
-from megalabel.training import _touched_rows
+from megalabel.recipes.optimisers import (
+    AdamWSettings,
+    LazyAdamWSettings,
+    OptimiserSettings,
+    RowAdagradSettings,
+    SgdSettings,
+)
 from megalabel.training.optim import (
-    GroupSettings,
     LazyAdamW,
     RowAdagrad,
     clip_gradients,
     flatten_state,
     make_optimisers,
     restore_state,
+    row_wise,
 )
 
 ROWS, DIM = 9, 4
@@ -64,7 +71,7 @@ def test_row_adagrad_equals_a_naive_loop(lists, weight_decay, block):
     dense = RowAdagrad([whole], lr=0.1, eps=1e-3, weight_decay=weight_decay)
     steps = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_touched_rows, "BLOCK", block)
+        patch.setattr(row_wise, "BLOCK", block)
         for number, rows in enumerate(lists):
             start.grad = sparse(rows, seed=number)
             steps.append((rows, start.grad._values().numpy()))
@@ -216,13 +223,12 @@ class Model(nn.Module):
 
 def test_groups_get_their_kind_and_decay_only_where_it_belongs():
     model, labels = Model(), nn.Embedding(ROWS, DIM, sparse=True)
-    groups = [
-        GroupSettings("encoder", lr=1e-4, weight_decay=0.05, betas=(0.9, 0.98)),
-        GroupSettings("labels", kind="row_adagrad", lr=1e-2, weight_decay=0.1),
-    ]
+    groups = {
+        "encoder": AdamWSettings(lr=1e-4, weight_decay=0.05, betas=(0.9, 0.98)),
+        "labels": RowAdagradSettings(lr=1e-2, weight_decay=0.1),
+    }
     made = make_optimisers(groups, {"encoder": model.named_parameters(), "labels": labels.named_parameters()})
     assert list(made) == ["encoder", "labels"]
-    assert [group.sparse for group in groups] == [False, True]
     assert isinstance(made["encoder"], torch.optim.AdamW)
     assert made["encoder"].defaults["fused"] is True
     decay = {name: part["weight_decay"] for part in made["encoder"].param_groups for name in part["names"]}
@@ -230,35 +236,72 @@ def test_groups_get_their_kind_and_decay_only_where_it_belongs():
     assert made["encoder"].param_groups[1]["betas"] == (0.9, 0.98)
     assert isinstance(made["labels"], RowAdagrad)
     assert made["labels"].param_groups[0]["weight_decay"] == 0.1
-    more = make_optimisers([GroupSettings("a", kind="sgd"), GroupSettings("b", kind="lazy_adamw")], {"a": [], "b": []})
-    assert more == {}
+    empty = make_optimisers({"a": SgdSettings(lr=1.0), "b": LazyAdamWSettings(lr=1.0)}, {"a": [], "b": []})
+    assert empty == {}
+
+
+def test_every_setting_reaches_the_optimiser():
+    documents = [
+        {"kind": "adamw", "lr": 0.1, "weight_decay": 0.2, "betas": (0.5, 0.6), "eps": 1e-3},
+        {"kind": "lazy_adamw", "lr": 0.1, "weight_decay": 0.2, "betas": (0.5, 0.6), "eps": 1e-3},
+        {"kind": "row_adagrad", "lr": 0.1, "weight_decay": 0.2, "eps": 1e-3},
+        {"kind": "sgd", "lr": 0.1, "weight_decay": 0.2, "momentum": 0.5},
+    ]
+    for document in documents:
+        group = TypeAdapter(OptimiserSettings).validate_python(document)
+        optimiser = make_optimisers({"all": group}, {"all": [("table", table())]})["all"]
+        part = optimiser.param_groups[0]
+        assert all(part[name] == value for name, value in document.items() if name != "kind")
+
+
+def test_tables_follow_the_encoder():
+    assert AdamWSettings(lr=0.1, betas=(0.5, 0.6)).rowwise() == LazyAdamWSettings(lr=0.1, betas=(0.5, 0.6))
+    assert SgdSettings(lr=0.1, weight_decay=0.2).rowwise() == LazyAdamWSettings(lr=0.1, weight_decay=0.2)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lazy_adamw", "row_adagrad", "sgd"])
+def test_numbers_of_state(kind):
+    group = TypeAdapter(OptimiserSettings).validate_python({"kind": kind, "lr": 0.1})
+    start = table()
+    start.grad = torch.ones_like(start)
+    optimiser = make_optimisers({"all": group}, {"all": [("table", start)]})["all"]
+    optimiser.step()
+    held = sum(value.numel() for name, value in flatten_state(optimiser)[0].items())
+    assert held - group.state_numbers(ROWS, DIM) == (kind == "adamw")  # the count of steps
 
 
 @pytest.mark.parametrize(
-    ("group", "message"),
+    ("document", "words"),
     [
-        (GroupSettings("all", kind="adamv"), "did you mean 'adamw'"),
-        (GroupSettings("all", kind="row-adagrad"), "did you mean 'row_adagrad'"),
-        (GroupSettings("al"), "no settings for the parameter group 'all'; did you mean 'al'"),
-        (GroupSettings("all", lr=-1.0), "lr is -1.0; it must be 0 or more"),
-        (GroupSettings("all", lr=float("nan")), "lr is nan"),
-        (GroupSettings("all", betas=(0.9, 1.0)), "from 0 to below 1"),
-        (GroupSettings("all", eps=0.0), "above 0"),
+        ({"kind": "adamv", "lr": 1}, "did you mean 'adamw'"),
+        ({"kind": "row-adagrad", "lr": 1}, "did you mean 'row_adagrad'"),
+        ({}, "lr: Field required"),
+        ({"lr": -1.0}, "lr: Input should be greater than 0"),
+        ({"lr": float("nan")}, "lr: Input should be"),
+        ({"lr": 1, "weight_decay": float("inf")}, "weight_decay: Input should be less"),
+        ({"lr": 1, "betas": (0.9, 1.0)}, "less than 1"),
+        ({"lr": 1, "eps": 0.0}, "eps: Input should be greater than 0"),
+        ({"lr": 1, "momentum": 0.5}, "momentum: Extra"),
+        ({"kind": "row_adagrad", "lr": 1, "betas": (0.9, 0.99)}, "betas: Extra"),
+        ({"kind": "sgd", "lr": 1, "momentum": 1}, "momentum: Input should be less than 1"),
+        ({"kind": "sgd", "lr": 1, "eps": 1e-3}, "eps: Extra"),
     ],
 )
-def test_bad_settings_are_one_line(group, message):
-    with pytest.raises(SettingError, match=message):
-        make_optimisers([group], {"all": Model().named_parameters()})
+def test_bad_settings_are_refused(document, words):
+    with pytest.raises(ValidationError) as error:
+        TypeAdapter(OptimiserSettings).validate_python(document)
+    first = error.value.errors()[0]
+    assert words in ".".join(map(str, first["loc"])) + ": " + first["msg"]
 
 
 def test_groups_must_match_the_model():
-    pairs = list(Model().named_parameters())
+    pairs, settings = list(Model().named_parameters()), AdamWSettings(lr=0.1)
     with pytest.raises(SettingError, match="the model has no such group"):
-        make_optimisers([GroupSettings("all"), GroupSettings("heads")], {"all": pairs})
+        make_optimisers({"all": settings, "heads": settings}, {"all": pairs})
     with pytest.raises(SettingError, match=r"'layer.weight' is in the parameter groups 'all' and 'more'"):
-        make_optimisers([GroupSettings("all"), GroupSettings("more")], {"all": pairs, "more": pairs})
-    with pytest.raises(SettingError, match="two of this name"):
-        make_optimisers([GroupSettings("all"), GroupSettings("all")], {"all": pairs})
+        make_optimisers({"all": settings, "more": settings}, {"all": pairs, "more": pairs})
+    with pytest.raises(SettingError, match="no settings for the parameter group 'all'; did you mean 'al'"):
+        make_optimisers({"al": settings}, {"all": pairs})
 
 
 def test_clipping_counts_dense_and_sparse_gradients_together():
@@ -300,8 +343,8 @@ def test_state_survives_json_and_training_goes_on_bit_for_bit(kind):
     def make():
         torch.manual_seed(0)
         model = Model()
-        group = GroupSettings("all", kind=kind, lr=0.01, weight_decay=0.1)
-        return model, make_optimisers([group], {"all": model.named_parameters()})["all"]
+        group = TypeAdapter(OptimiserSettings).validate_python({"kind": kind, "lr": 0.01, "weight_decay": 0.1})
+        return model, make_optimisers({"all": group}, {"all": model.named_parameters()})["all"]
 
     straight, optimiser = make()
     trained(kind, range(6), straight, optimiser)
@@ -323,7 +366,7 @@ def test_state_survives_json_and_training_goes_on_bit_for_bit(kind):
 
 def test_state_of_another_model_is_refused():
     model = Model()
-    optimiser = make_optimisers([GroupSettings("all")], {"all": model.named_parameters()})["all"]
+    optimiser = make_optimisers({"all": AdamWSettings(lr=1e-4)}, {"all": model.named_parameters()})["all"]
     trained("adamw", range(1), model, optimiser)
     tensors, scalars = flatten_state(optimiser)
     wide = nn.Linear(DIM, 2 * DIM)
@@ -334,4 +377,4 @@ def test_state_of_another_model_is_refused():
         restore_state(torch.optim.AdamW(others), tensors, scalars)
     pairs = [(name.replace("layer", "dense"), value) for name, value in model.named_parameters()]
     with pytest.raises(DataError, match=r"'layer.weight' where this one has 'dense.weight'"):
-        restore_state(make_optimisers([GroupSettings("all")], {"all": pairs})["all"], tensors, scalars)
+        restore_state(make_optimisers({"all": AdamWSettings(lr=1e-4)}, {"all": pairs})["all"], tensors, scalars)

@@ -72,9 +72,8 @@ def test_same_seed_same_bits(data, search):
 def test_when():
     settings = load_recipe("unidec-cpu", ["batching.refresh={start: 2, every: 3}"]).batching
     assert [epoch for epoch in range(9) if settings.refresh_due(epoch)] == [2, 5, 8]
-    settings = load_recipe(
-        "unidec-cpu", ["batching.order=shuffled", "batching.negatives={}", "batching.refresh={}"]
-    ).batching
+    never = ["batching.order=shuffled", "batching.negatives={}", "batching.refresh={}"]
+    settings = load_recipe("unidec-cpu", never).batching
     assert not any(settings.refresh_due(epoch) for epoch in range(9))
 
 

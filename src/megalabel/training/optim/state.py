@@ -13,14 +13,14 @@ from megalabel.errors import DataError
 
 __all__ = ["flatten_state", "restore_state", "row_state"]
 
-REMEDY = "go on with the recipe and the data that made it"
+REMEDY = "resume with the recipe and the data of the run"
 
 
 def flatten_state(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return (tensors, scalars) that hold all an optimiser remembers; nothing is copied.
+    """Return the whole state of an optimiser as (tensors, scalars); nothing is copied.
 
     Tensors are named "<place of the parameter>.<what>", for example "0.exp_avg"; scalars
-    are JSON-able: the settings of every group and such state as is no tensor.
+    are JSON-able: the settings of every group and the state that is not a tensor.
 
     >>> import torch
     >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -30,10 +30,10 @@ def flatten_state(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, An
     >>> sorted(flatten_state(optimiser)[0])
     ['0.exp_avg', '0.exp_avg_sq', '0.step']
     """
-    found = optimiser.state_dict()
+    saved = optimiser.state_dict()
     tensors: dict[str, Tensor] = {}
-    scalars: dict[str, Any] = {"groups": found["param_groups"], "values": {}}
-    for place, state in found["state"].items():
+    scalars: dict[str, Any] = {"groups": saved["param_groups"], "values": {}}
+    for place, state in saved["state"].items():
         for key, value in state.items():
             if isinstance(value, Tensor):
                 tensors[f"{place}.{key}"] = value.detach()
@@ -43,10 +43,10 @@ def flatten_state(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, An
 
 
 def restore_state(optimiser: Optimizer, tensors: Mapping[str, Tensor], scalars: Mapping[str, Any]) -> None:
-    """Give an optimiser back what :func:`flatten_state` returned, also after a trip through JSON.
+    """Load what :func:`flatten_state` returned, also after a trip through JSON.
 
-    Tensors are copied, so they may lie in a mapped file. State of other parameters than
-    this optimiser's is a DataError and changes nothing.
+    Tensors are copied, so they may lie in a mapped file. State of other parameters raises a
+    DataError and changes nothing.
     """
     groups = [dict(group) for group in scalars["groups"]]
     now = optimiser.param_groups
@@ -55,8 +55,7 @@ def restore_state(optimiser: Optimizer, tensors: Mapping[str, Tensor], scalars: 
         what = f"the saved optimiser has groups of {sizes} parameters, this one of {expected}"
         raise DataError(what, remedy=REMEDY)
     for group, present in zip(groups, now, strict=True):
-        saved, here = group.get("names", []), present.get("names", [])
-        for old, new in zip(saved, here, strict=False):
+        for old, new in zip(group.get("names", []), present.get("names", []), strict=False):
             if old != new:
                 raise DataError(f"the saved optimiser has {old!r} where this one has {new!r}", remedy=REMEDY)
         for key, value in group.items():
@@ -84,8 +83,8 @@ def row_state(optimiser: Optimizer, names: Iterable[str], tables: Mapping[str, T
     """
     parameters = list(chain.from_iterable(group["params"] for group in optimiser.param_groups))
     places = {place for place, part in enumerate(parameters) if any(part is table for table in tables.values())}
-    one = {"step"} if isinstance(optimiser, AdamW) else set()  # which counts for the whole table
-    return {name for name in names if int(name.partition(".")[0]) in places and name.partition(".")[2] not in one}
+    shared = {"step"} if isinstance(optimiser, AdamW) else set()  # one number for the whole table
+    return {name for name in names if int(name.partition(".")[0]) in places and name.partition(".")[2] not in shared}
 
 
 def _check_shape(name: str, value: Tensor, parameter: Tensor) -> None:

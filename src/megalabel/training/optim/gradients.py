@@ -1,24 +1,85 @@
-"""Gradients of what every rank holds, added up over the ranks."""
+"""Gradients before a step: rows listed once, summed over ranks, clipped by their joint norm."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from megalabel.training._distinct_rows import distinct_rows
+from megalabel.errors import SettingError
+from megalabel.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from torch.nn import Parameter
 
-    from megalabel.ranks import Ranks
-
-__all__ = ["sum_gradients"]
+__all__ = ["clip_gradients", "distinct_rows", "sum_gradients"]
 
 _BUCKET = 1 << 23  # numbers sent at a time
 _NONE, _DENSE, _SPARSE = range(3)
+
+
+def distinct_rows(gradient: Tensor) -> Tensor:
+    """Return a gradient that is sparse in the rows with every row once, in ascending order.
+
+    ``coalesce`` sorts and copies whatever is not marked, and torch loses the mark when a gradient becomes
+    ``.grad``; rows that ascend already are only looked at, and shared.
+
+    >>> gradient = torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.ones(2, 3), (4, 3), check_invariants=True)
+    >>> rows = distinct_rows(gradient)
+    >>> gradient.is_coalesced(), rows.is_coalesced(), rows.values().data_ptr() == gradient._values().data_ptr()
+    (False, True, True)
+    """
+    if gradient.is_coalesced() or gradient.sparse_dim() != 1:
+        return gradient.coalesce()
+    indices, values = gradient._indices(), gradient._values()
+    if not bool((indices[0, 1:] > indices[0, :-1]).all()):
+        return gradient.coalesce()
+    return torch.sparse_coo_tensor(
+        indices, values, gradient.shape, is_coalesced=True, check_invariants=False, dtype=gradient.dtype
+    )
+
+
+@torch.no_grad()
+def clip_gradients(
+    parameters: Iterable[Tensor], max_norm: float, *, sharded: Iterable[Tensor] = (), ranks: Ranks = ALONE
+) -> float:
+    """Scale all gradients in place so that their joint Euclidean norm is at most ``max_norm``.
+
+    ``sharded`` are those parameters of which every rank has rows of its own: their norm is that of the rows
+    of all ranks. Returns the norm before clipping. Sparse gradients are coalesced first (and stay so),
+    since entries of one row must be added before they are squared. When the norm is not
+    finite nothing is scaled: look at the returned number and do not step.
+
+    >>> first, second = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(3, 1))
+    >>> first.grad = torch.tensor([3.0, 0.0])
+    >>> second.grad = torch.sparse_coo_tensor([[1, 1]], [[1.0], [3.0]], (3, 1), check_invariants=True)
+    >>> clip_gradients([first, second], max_norm=1.0)
+    5.0
+    >>> first.grad.tolist(), second.grad.to_dense()[1].tolist()
+    ([0.6000000238418579, 0.0], [0.800000011920929])
+    """
+    if not max_norm > 0:
+        raise SettingError(f"max_norm is {max_norm}", remedy="give a number above 0")
+    parts = {id(parameter) for parameter in sharded}
+    values, norms = [], []
+    for parameter in parameters:
+        if parameter.grad is None:
+            continue
+        if parameter.grad.is_sparse:
+            parameter.grad = distinct_rows(parameter.grad)
+        value = parameter.grad.values() if parameter.grad.is_sparse else parameter.grad
+        norm = torch.linalg.vector_norm(value, dtype=_wide(value))
+        values.append(value)
+        norms.append(ranks.sum(norm.square()).sqrt() if id(parameter) in parts else norm)
+    device = norms[0].device if norms else None
+    total = torch.stack([norm.to(device) for norm in norms]).cpu().double().norm().item() if norms else 0.0
+    if math.isfinite(total) and total > max_norm:
+        for value in values:
+            value.mul_(max_norm / total)
+    return float(total)
 
 
 @torch.no_grad()
@@ -88,3 +149,7 @@ def _sparse(rows: Tensor, values: Tensor, table: Tensor) -> Tensor:
     return torch.sparse_coo_tensor(
         rows.unsqueeze(0), values, table.shape, is_coalesced=True, check_invariants=False, dtype=table.dtype
     )
+
+
+def _wide(value: Tensor) -> torch.dtype:
+    return torch.float64 if value.dtype == torch.float64 else torch.float32
