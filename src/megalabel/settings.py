@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
 from pydantic_core import PydanticCustomError
 
 from megalabel.errors import nearest
@@ -28,6 +28,15 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, value: Any) -> Any:
+        for key in value if isinstance(value, Mapping) else ():
+            if key not in cls.model_fields:
+                context = {"key": str(key), "hint": nearest(str(key), cls.model_fields)}
+                raise PydanticCustomError("unknown_key", "unknown key '{key}'; {hint}", context)
+        return value
 
     def require(self, condition: bool, names: str, reason: str) -> None:
         """Raise a ValueError if one of ``names`` (space separated) is not at its default while the condition is false.

@@ -19,6 +19,7 @@ from megalabel.augment import agreement
 from megalabel.data.hold_out import hold_out
 from megalabel.data.tokens import store_tokens
 from megalabel.encoders import load_encoder
+from megalabel.encoders.settings import make_encoder
 from megalabel.errors import DataError, SettingError, WriteError
 from megalabel.files import make_folder, writing
 from megalabel.fusion import Fusion
@@ -34,7 +35,6 @@ from megalabel.training.cluster_labels import cluster_labels
 from megalabel.training.display import display
 from megalabel.training.find_device import find_device
 from megalabel.training.fit_heads import fit_heads
-from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
 from megalabel.training.run import Phase, Texts
 from megalabel.training.run_log import RunLog
@@ -236,7 +236,10 @@ def _stages(
 
 def _encoder(recipe: Recipe, data: Dataset, start: Path | None, ranks: Ranks) -> BaseEncoder:
     """Return the encoder a stage has left, or one at its start; texts are tokenised by one rank for all."""
-    return ranks.rank0_first(lambda: make_encoder(recipe, data) if start is None else load_encoder(start))
+    if start is not None:
+        return ranks.rank0_first(partial(load_encoder, start))
+    texts = data.train.texts, data.labels.texts
+    return ranks.rank0_first(lambda: make_encoder(recipe.encoder, recipe.seed, *texts))
 
 
 def _encode(recipe: Recipe, encoder: BaseEncoder, data: Dataset, ranks: Ranks) -> Tensor:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from megalabel.errors import SettingError, nearest
 from megalabel.recipes.schema import Recipe
@@ -14,7 +14,7 @@ from megalabel.recipes.schema import Recipe
 __all__ = ["dump_recipe", "list_recipes", "load_recipe", "make_recipe"]
 
 HOME = Path(__file__).parent
-UNKNOWN = "extra_forbidden"  # pydantic's word for it
+UNKNOWN = "unknown_key"  # the error that Settings raise
 
 
 def list_recipes() -> list[str]:
@@ -54,14 +54,15 @@ def make_recipe(document: Mapping[str, Any], path: Path | None = None) -> Recipe
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        first = min(error.errors(), key=lambda one: one["type"] != UNKNOWN)  # a key missed may stand there misspelt
+        first = min(error.errors(), key=lambda one: one["type"] != UNKNOWN)  # a missing key may be there misspelt
         place = [str(part) for part in first["loc"]]
-        key = ".".join(place) or "recipe"
         if first["type"] == UNKNOWN:
-            raise SettingError(
-                f"unknown key {key!r}", path=path, remedy=nearest(place[-1], _keys(place[:-1]))
-            ) from None
-        raise SettingError(f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}", path=path) from None
+            key = ".".join([*place, first["ctx"]["key"]])
+            raise SettingError(f"unknown key {key!r}", path=path, remedy=first["ctx"]["hint"]) from None
+        message = first["msg"].removeprefix("Value error, ")
+        value = f" is {first['input']!r}" if isinstance(first["input"], str | int | float) else ""
+        key = ".".join(place) or "recipe"
+        raise SettingError(f"{key}{value}: {message[0].lower()}{message[1:]}", path=path) from None
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -91,19 +92,3 @@ def _apply(document: dict[str, Any], change: str) -> None:
         node[last] = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise SettingError(f"the value of {key!r} is not YAML", remedy="quote it") from error
-
-
-def _keys(path: list[str]) -> list[str]:
-    """Return the valid keys at a place in a recipe; names of heads and places in lists are passed over."""
-    model: type[BaseModel] = Recipe
-    for part in path:
-        field = model.model_fields.get(part)
-        model = model if field is None else _model_in(field.annotation) or model
-    return list(model.model_fields)
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the settings that a type holds: itself, or in a list, a mapping or a choice."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)

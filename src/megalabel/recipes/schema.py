@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
+
+from megalabel.encoders.settings import BagSettings, EncoderSettings
+from megalabel.settings import Settings
 
 __all__ = [
     "AugmentSettings",
     "Batching",
-    "Encoder",
     "FittedSettings",
     "HeadSettings",
     "LossSettings",
@@ -30,11 +32,7 @@ Dropout = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class AugmentSettings(_Strict):
+class AugmentSettings(Settings):
     """Rows made from the train rows before training; see :mod:`megalabel.augment`. ``augment: gandalf`` is enough."""
 
     kind: Literal["gandalf", "mixup", "label_mixup", "synonyms"] = "gandalf"
@@ -71,17 +69,7 @@ class AugmentSettings(_Strict):
         return self
 
 
-class Encoder(_Strict):
-    """The text encoder and its settings; ``options`` are those of the encoder's own class."""
-
-    kind: Literal["bag", "inception", "transformer"] = "bag"
-    source: str | None = "minilm"  # a name, a folder or minilm; all but transformers also take auto, or null to hash
-    query_length: PositiveInt | None = None  # tokens; what is over is cut
-    label_length: PositiveInt | None = None
-    options: dict[str, int | float | bool | str] = {}
-
-
-class TemperatureSettings(_Strict):
+class TemperatureSettings(Settings):
     """What scores are divided by; heads that name the same ``share`` have one between them."""
 
     value: Positive = 0.05
@@ -89,7 +77,7 @@ class TemperatureSettings(_Strict):
     share: str | None = None
 
 
-class LossSettings(_Strict):
+class LossSettings(Settings):
     """A loss by name; ``symmetric`` is the weight of the query side, ``bce`` of an added BCE, the mean over cells."""
 
     kind: Literal["bce", "softmax", "decoupled_softmax", "soft_top_k", "sup_con", "triplet", "squared_hinge"]
@@ -108,7 +96,7 @@ class LossSettings(_Strict):
         return self
 
 
-class HeadSettings(_Strict):
+class HeadSettings(Settings):
     """One kind of score; see :class:`megalabel.heads.Head`."""
 
     tower: Literal["text", "free", "text+free"] = "text"
@@ -126,7 +114,7 @@ class HeadSettings(_Strict):
     weight: Annotated[float, Field(ge=0)] = 1.0  # of its loss; 0: the head stays as it starts
 
 
-class FittedSettings(_Strict):
+class FittedSettings(Settings):
     """A head that is fitted when the network is trained: :class:`megalabel.heads.Memory`, ``Linear`` or ``Overlap``."""
 
     kind: Literal["memory", "linear", "overlap"]
@@ -163,7 +151,7 @@ class FittedSettings(_Strict):
         return self
 
 
-class Positives(_Strict):
+class Positives(Settings):
     """Which positives of a query enter the pool."""
 
     pick: Literal["one", "some", "all"] = "some"
@@ -171,7 +159,7 @@ class Positives(_Strict):
     replacement: bool = False
 
 
-class Search(_Strict):
+class Search(Settings):
     """How the best labels are found; see :mod:`megalabel.index`. ``search: hnsw`` is enough; null: its own default."""
 
     kind: Literal["exact", "hnsw", "ivf"] = "exact"
@@ -196,7 +184,7 @@ class Search(_Strict):
         return self
 
 
-class Negatives(_Strict):
+class Negatives(Settings):
     """Labels that enter the pool beside the positives of the batch."""
 
     uniform: Annotated[int, Field(ge=0)] = 0  # per batch; per query where each has its own candidates
@@ -210,14 +198,14 @@ class Negatives(_Strict):
         return {"kind": value} if isinstance(value, str) else value
 
 
-class Refresh(_Strict):
+class Refresh(Settings):
     """When clusters and mined negatives are made anew, in epochs."""
 
     start: Annotated[int, Field(ge=0)] = 5
     every: PositiveInt = 5
 
 
-class Batching(_Strict):
+class Batching(Settings):
     """Which queries come together, and which labels they are scored against."""
 
     batch_size: PositiveInt = 1024
@@ -237,7 +225,7 @@ class Batching(_Strict):
         return min(self.batch_size, max(1, points // self.least_batches))
 
 
-class Optimiser(_Strict):
+class Optimiser(Settings):
     """One parameter group."""
 
     kind: Literal["adamw", "row_adagrad", "lazy_adamw", "sgd"] = "adamw"
@@ -245,7 +233,7 @@ class Optimiser(_Strict):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
 
 
-class Training(_Strict):
+class Training(Settings):
     """The loop."""
 
     epochs: PositiveInt
@@ -267,7 +255,7 @@ class Training(_Strict):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # encoder's; auto: bfloat16 for transformers on cuda
 
 
-class Predict(_Strict):
+class Predict(Settings):
     """How heads are put together: weights given, chosen on validation, or a fusion of all heads fitted on it."""
 
     weights: dict[str, float] | Literal["equal", "validation", "fusion"] = "equal"
@@ -275,7 +263,7 @@ class Predict(_Strict):
     tail: Annotated[float, Field(ge=0, le=1)] = 0.0  # fusion: rank by p x (inverse propensity)^tail
 
 
-class Stage(_Strict):
+class Stage(Settings):
     """A training that comes before the recipe's own and leaves it its encoder; labels are clusters of labels."""
 
     name: Annotated[str, Field(pattern="^[a-z]+$")]
@@ -283,7 +271,7 @@ class Stage(_Strict):
     changes: dict[str, Any] = {}  # parts of the recipe that are other in this stage; heads are given whole
 
 
-class Recipe(_Strict):
+class Recipe(Settings):
     """One system: a choice of each part."""
 
     name: str
@@ -293,7 +281,7 @@ class Recipe(_Strict):
     seed: int = 0
     stages: list[Stage] = []
     augment: AugmentSettings | None = None  # also a plain name: gandalf, none
-    encoder: Encoder = Encoder()
+    encoder: EncoderSettings = BagSettings()
     heads: dict[str, HeadSettings]
     fitted: dict[str, FittedSettings] = {}  # heads that train no encoder
     ngrams: dict[str, int | bool | list[int] | list[float]] = {}  # options of megalabel.encoders.SparseEncoder
