@@ -79,10 +79,10 @@ def worker(request: dict[str, Any], out: Path) -> None:
     import torch
 
     import megalabel as ml
+    from megalabel.encoders.settings import make_encoder
     from megalabel.recipes.load_recipe import load_recipe
     from megalabel.training.augment_train import augment_train
     from megalabel.training.loop import Loop
-    from megalabel.training.make_encoder import make_encoder
     from megalabel.training.network import Network
     from megalabel.training.run import Texts
     from megalabel.training.start_tables import start_tables
@@ -90,7 +90,7 @@ def worker(request: dict[str, Any], out: Path) -> None:
     recipe = load_recipe(request["recipe"], request["changes"])
     data = augment_train(recipe, ml.load(request["data"]))
     torch.manual_seed(recipe.seed)
-    encoder = make_encoder(recipe, data)
+    encoder = make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts)
     network = Network(recipe, encoder, len(data.labels))
     texts = Texts.of(data, encoder)
     start_tables(network, data.train, texts.train, texts.labels)

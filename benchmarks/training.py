@@ -79,15 +79,15 @@ def train_ours(case: dict) -> dict[str, object]:
 
     from megalabel.batching.order import Shuffled
     from megalabel.data.dataset import Dataset, Labels, Split
+    from megalabel.encoders.settings import make_encoder
     from megalabel.recipes.load_recipe import load_recipe
     from megalabel.training.loop import Loop
-    from megalabel.training.make_encoder import make_encoder
     from megalabel.training.network import Network
 
     batch, length = case["batch_size"], case["max_length"]
     changes = [
         "encoder.source=minilm",
-        "encoder.options={pooling: mean, max_length: 256}",
+        "encoder.options={pooling: mean}",
         f"encoder.query_length={length}",
         f"encoder.label_length={length}",
         "heads.dual.loss.kind=softmax",
@@ -114,7 +114,7 @@ def train_ours(case: dict) -> dict[str, object]:
     targets = sparse.csr_matrix(cells, shape=(len(pairs), len(labels)))
     split = Split(texts, targets, [str(row) for row in range(len(texts))])
     data = Dataset(train=split, test=split, labels=Labels(labels, labels))
-    encoder = make_encoder(recipe, data)
+    encoder = make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts)
     network = Network(recipe, encoder, len(labels))
     held = now_mib()
     start = clocks()

@@ -31,7 +31,7 @@ from megalabel.model.store import (
     save_head_tensors,
 )
 from megalabel.network.fit import fit_heads
-from megalabel.network.spaces import LABELS, LabelSpace, group_dataset
+from megalabel.network.spaces import LabelSpace, group_dataset
 from megalabel.network.texts import TextTokens
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_encoders, build_network
@@ -43,6 +43,7 @@ from megalabel.training.checkpoint import list_checkpoints
 from megalabel.training.display import display
 from megalabel.training.phase import Phase, Texts
 from megalabel.training.run_log import RunLog
+from megalabel.types import LABELS
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,6 +11,7 @@ from torch import nn
 
 import megalabel as ml
 from megalabel.batching.clusters import balanced_clusters
+from megalabel.encoders.settings import make_encoder
 from megalabel.errors import DataError, WriteError
 from megalabel.heads import Head
 from megalabel.index import ExactIndex
@@ -21,7 +22,6 @@ from megalabel.training.checkpoint import load_checkpoint, save_checkpoint
 from megalabel.training.cluster_queries import cluster_queries
 from megalabel.training.distributed import join
 from megalabel.training.loop import Loop
-from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
 from megalabel.training.optim import clip_gradients, sum_gradients
 from megalabel.training.run import Texts
@@ -165,7 +165,9 @@ def states(ranks, folder):
 
         def make(own, recipe=recipe):
             torch.manual_seed(0)
-            network = Network(recipe, make_encoder(recipe, data), LABELS, own).double()
+            network = Network(
+                recipe, make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts), LABELS, own
+            ).double()
             texts = Texts.of(data, network.encoder)
             return Loop(recipe, network, data.train, texts.train, texts.labels)
 

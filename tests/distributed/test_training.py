@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import megalabel as ml
+from megalabel.encoders.settings import make_encoder
 from megalabel.recipes import load_recipe
 from megalabel.training.distributed import join
 from megalabel.training.loop import Loop
-from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
 from megalabel.training.run import Texts
 from megalabel.training.start_tables import start_tables
@@ -81,7 +81,9 @@ def run(name, data, ranks):
     recipe, *changes = RUNS[name]
     recipe = load_recipe(recipe, changes)
     torch.manual_seed(recipe.seed)
-    network = Network(recipe, make_encoder(recipe, data), len(data.labels), ranks).double()
+    network = Network(
+        recipe, make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts), len(data.labels), ranks
+    ).double()
     texts = Texts.of(data, network.encoder)
     start_tables(network, data.train, texts.train, texts.labels)
     loop = Watched(recipe, network, data.train, texts.train, texts.labels).begin()

@@ -85,7 +85,11 @@ def test_published_figures_of_a_file_lie_beside_it(tmp_path):
     path.write_text('[{"data": "EURLex-4K", "metrics": {"P@1": 80}, "source": "nowhere"}]')
     (figures,) = load_published(tmp_path / "mine.yaml")
     assert (figures.data, figures.metrics, figures.changes) == ("EURLex-4K", {"P@1": 80.0}, ())
-    for text, words in (("[", "mine.json"), ('[{"data": 3}]', "0.data"), ('[{"dat": "x"}]', "0.dat")):
+    for text, words in (
+        ("[", "mine.json"),
+        ('[{"data": 3}]', "0.data"),
+        ('[{"dat": "x"}]', "0: unknown key 'dat'; did you mean 'data'"),
+    ):
         path.write_text(text)
         with pytest.raises(DataError, match=words) as error:
             load_published(tmp_path / "mine.yaml")

@@ -65,6 +65,6 @@ def dexml(
     )
     model.save(out, overwrite=overwrite)
     recipe = model.network.recipe
-    settings = f"{recipe.encoder.options['pooling']} pooling, {recipe.encoder.query_length} tokens"
+    settings = f"{recipe.encoder.options.model_dump()['pooling']} pooling, {recipe.encoder.query_length} tokens"
     unit = "unit length" if recipe.heads["dual"].normalise else "any length"
     say(f"{out}: {len(model.labels):,} labels, {settings}, vectors of {unit}")

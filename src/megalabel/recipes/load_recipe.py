@@ -58,9 +58,14 @@ def make_recipe(document: Mapping[str, Any], path: Path | None = None) -> Recipe
         place = [str(part) for part in first["loc"]]
         if place[:2] == ["encoders", ENCODER] and "encoders" not in document:
             place = place[1:]
+        context = first.get("ctx", {})
+        if first["type"] == "unknown_key" and "hint" in context:
+            key = ".".join([*place, context["key"].strip("'")])
+            raise SettingError(f"unknown key {key!r}", path=path, remedy=context["hint"]) from None
         key = ".".join(place)
         message = first["msg"].removeprefix("Value error, ")
-        text = f"{key}: {message[0].lower()}{message[1:]}" if key else message
+        value = f" is {first['input']!r}" if key and isinstance(first["input"], str | int | float) else ""
+        text = f"{key}{value}: {message[0].lower()}{message[1:]}" if key else message
         raise SettingError(text, path=path) from None
 
 

@@ -74,7 +74,7 @@ def _cost(recipe: Recipe, sizes: Sizes, labels: int) -> TrainingCost:
     read = pool if any(head.tower != "free" for head in recipe.heads.values()) else 0.0
     tokens = batch * _tokens(sizes.words, recipe.encoder.query_length)
     tokens += read * _tokens(sizes.label_words, recipe.encoder.label_length)
-    whole = int(recipe.encoder.options.get("dim", VECTOR))
+    whole = getattr(recipe.encoder.options, "dim", VECTOR)
     dims = [head.dim or whole for head in recipe.heads.values() if head.weight]
     products = sum(2.0 * batch * scored * dim * PRODUCTS for dim in dims)
     operations = steps * (passes * tokens * PER_TOKEN[kind] + products)

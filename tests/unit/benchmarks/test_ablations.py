@@ -49,7 +49,7 @@ def test_rows_are_what_they_are_called():
     losses = {name: head.loss for name, head in RECIPES["UniDEC, DS / DS + BCE"].heads.items()}
     assert (losses["dual"].bce, losses["classifier"].bce, losses["classifier"].kind) == (0, 1, "decoupled_softmax")
     assert RECIPES["DePSL, DS + sym"].heads["dual"].loss.symmetric == 0.5
-    assert RECIPES["UniDEC, 2 x 192 numbers"].encoder.options["dim"] == 192
+    assert RECIPES["UniDEC, 2 x 192 numbers"].encoder.options.dim == 192
 
 
 def test_each_head_of_the_flagship_leaves_in_turn():

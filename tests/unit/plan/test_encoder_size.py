@@ -8,16 +8,15 @@ import pytest
 from megalabel.data.hold_out import hold_out
 from megalabel.encoders import BagEncoder, InceptionEncoder, SparseEncoder, TransformerEncoder
 from megalabel.encoders import _base as encoders_base
+from megalabel.encoders.settings import ENCODERS, TransformerSettings
 from megalabel.errors import SettingError
 from megalabel.heads import head
 from megalabel.index import ExactIndex
 from megalabel.losses import _blocks
 from megalabel.plan import _step, case, encoder_kinds, fitted, moments
 from megalabel.plan.encoder_kinds import BagSize, InceptionSize, TransformerSize
-from megalabel.plan.encoder_size import OPTIONS, encoder_size, find_tokenizer
+from megalabel.plan.encoder_size import encoder_size, find_tokenizer
 from megalabel.plan.sizes import TextSize
-from megalabel.recipes.schema import Encoder
-from megalabel.training import fit_heads
 from megalabel.training.optim import row_wise
 
 
@@ -44,18 +43,18 @@ def test_weights_are_those_of_the_encoder(kind, source, options):
     real = {"bag": BagEncoder, "inception": InceptionEncoder, "transformer": TransformerEncoder}[kind](
         source, **options
     )
-    size = encoder_size(Encoder(kind=kind, source=source, options=options))
+    size = encoder_size(ENCODERS[kind].model_validate({"source": source, "options": options}))
     rows, width = size.table
     assert (size.dense, rows * width) == weights(real)
     assert size.dim == real.dim
 
 
 def test_published_sizes_of_known_models():
-    assert encoder_size(Encoder(kind="transformer", source="distilbert-base-uncased")).dense == 66_362_880
-    base = encoder_size(Encoder(kind="transformer", source="bert-base-uncased"))
+    assert encoder_size(TransformerSettings(source="distilbert-base-uncased")).dense == 66_362_880
+    base = encoder_size(TransformerSettings(source="bert-base-uncased"))
     assert base.dense == 109_482_240 - 768 * 768 - 768  # without its pooler
-    shape = encoder_size(Encoder(kind="transformer", source="sentence-transformers/all-MiniLM-L6-v2"))
-    assert shape.dense == encoder_size(Encoder(kind="transformer", source="minilm")).dense
+    shape = encoder_size(TransformerSettings(source="sentence-transformers/all-MiniLM-L6-v2"))
+    assert shape.dense == encoder_size(TransformerSettings(source="minilm")).dense
 
 
 def test_a_folder_tells_its_size(tmp_path):
@@ -64,22 +63,22 @@ def test_a_folder_tells_its_size(tmp_path):
             {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 16, "vocab_size": 50, "max_position_embeddings": 9}
         )
     )
-    assert encoder_size(Encoder(kind="transformer", source=str(tmp_path))) == TransformerSize(2, 8, 2, 16, 50, 9, 0)
+    assert encoder_size(TransformerSettings(source=str(tmp_path))) == TransformerSize(2, 8, 2, 16, 50, 9, 0)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(SettingError, match=r"config\.json"):
-        encoder_size(Encoder(kind="transformer", source=str(tmp_path)))
+        encoder_size(TransformerSettings(source=str(tmp_path)))
 
 
 def test_an_unknown_encoder_is_told():
     with pytest.raises(SettingError, match=r"'org/unheard-of'.*folder"):
-        encoder_size(Encoder(kind="transformer", source="org/unheard-of"))
+        encoder_size(TransformerSettings(source="org/unheard-of"))
 
 
 def test_tokenizer_of_an_encoder(tmp_path):
-    assert len(find_tokenizer(Encoder(kind="transformer", source="minilm")).encode("red shoe").ids) >= 2
-    assert find_tokenizer(Encoder(kind="transformer", source="org/unheard-of")) is None
+    assert len(find_tokenizer(TransformerSettings(source="minilm")).encode("red shoe").ids) >= 2
+    assert find_tokenizer(TransformerSettings(source="org/unheard-of")) is None
     (tmp_path / "tokenizer.json").write_text("nonsense")
-    assert find_tokenizer(Encoder(kind="transformer", source=str(tmp_path))) is None
+    assert find_tokenizer(TransformerSettings(source=str(tmp_path))) is None
 
 
 def defaults(thing):
@@ -105,23 +104,6 @@ def test_constants_are_those_of_the_code():
     sparse = defaults(SparseEncoder)
     assert {name: sparse[name] for name in fitted.COLUMNS} == fitted.COLUMNS
     assert fitted.SHORT == fit_heads.SHORT
-
-
-def test_options_are_those_of_the_classes():
-    classes = {"bag": BagEncoder, "inception": InceptionEncoder, "transformer": TransformerEncoder}
-    assert {kind: set(OPTIONS[kind]) for kind in OPTIONS} == {
-        kind: set(defaults(thing)) - {"source"} for kind, thing in classes.items()
-    }
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [({"dimm": 3}, "did you mean 'dim'"), ({"dim": "big"}, "whole number"), ({"dim": 2.5}, "whole"),
-     ({"dim": 0}, "at least 1"), ({"residual": 3}, "true or false"), ({"words": -1}, "words is -1")],
-)  # fmt: skip
-def test_wrong_options_are_told(options, words):
-    with pytest.raises(SettingError, match=words):
-        encoder_size(Encoder(kind="bag", options=options))
 
 
 def test_blocks_are_those_of_streamed():

@@ -5,12 +5,12 @@ import torch
 
 from megalabel import load
 from megalabel.data.hold_out import hold_out
+from megalabel.encoders.settings import make_encoder
 from megalabel.errors import SettingError
 from megalabel.plan import plan
 from megalabel.plan.held import parameters
 from megalabel.recipes import list_recipes, load_recipe
 from megalabel.training.loop import Loop
-from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
 from megalabel.training.run import Texts
 
@@ -44,7 +44,7 @@ def part(found, name):
 def test_weights_and_optimiser_state_are_those_of_a_real_step(recipe, changes):
     wanted = load_recipe(recipe, [*TINY, *changes])
     data = hold_out(load("synthetic:points=400,labels=30"), share=0.1, seed=0)
-    encoder = make_encoder(wanted, data)
+    encoder = make_encoder(wanted.encoder, wanted.seed, data.train.texts, data.labels.texts)
     network = Network(wanted, encoder, 30)
     texts = Texts.of(data, encoder)
     loop = Loop(wanted, network, data.train, texts.train, texts.labels)

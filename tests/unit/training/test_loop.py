@@ -7,10 +7,10 @@ import torch
 from torch.optim import AdamW
 
 from megalabel import load
+from megalabel.encoders.settings import make_encoder
 from megalabel.errors import SettingError
 from megalabel.recipes import load_recipe
 from megalabel.training.loop import Loop
-from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
 from megalabel.training.optim import LazyAdamW, RowAdagrad
 from megalabel.training.run import Texts
@@ -25,7 +25,7 @@ def data():
 
 def make(data, *changes):
     recipe = load_recipe("unidec-cpu", [*SMALL, *changes])
-    encoder = make_encoder(recipe, data)
+    encoder = make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts)
     texts = Texts.of(data, encoder)
     return Loop(recipe, Network(recipe, encoder, len(data.labels)), data.train, texts.train, texts.labels)
 

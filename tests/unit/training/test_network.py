@@ -69,7 +69,7 @@ def test_precision_of_the_encoder(monkeypatch, precision, kind, device, capabili
     asked = []
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch, "autocast", lambda device, dtype: asked.append((device, dtype)))
-    network, _ = make(f"training.precision={precision}", f"encoder.kind={kind}")
+    network, _ = make(f"training.precision={precision}", f"encoder={kind}")
     monkeypatch.setattr(Network, "device", torch.device(device))
     network._precision()
     assert asked == ([] if expected is None else [(device, expected)])

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import megalabel as ml
+from megalabel.encoders.settings import make_encoder
 from megalabel.errors import SettingError
 from megalabel.index import ExactIndex
 from megalabel.recipes import load_recipe
-from megalabel.training.make_encoder import make_encoder
 from megalabel.training.network import Network
 from megalabel.training.refresh import refresh
 from megalabel.training.run import Texts
@@ -31,7 +31,7 @@ def data():
 def mined(data, search, *changes, seed=7):
     recipe = load_recipe("unidec-cpu", [*SMALL, f"batching.negatives.search={search}", *changes])
     torch.manual_seed(0)
-    encoder = make_encoder(recipe, data)
+    encoder = make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts)
     texts = Texts.of(data, encoder)
     network = Network(recipe, encoder, len(data.labels))
     network.eval()

@@ -1,21 +1,25 @@
-"""Make an encoder from its settings."""
+"""Make an encoder from its settings, or read it from its folder."""
 
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from megalabel.encoders._base import SETTINGS, BaseEncoder
 from megalabel.encoders.bag import BagEncoder
 from megalabel.encoders.inception import InceptionEncoder
 from megalabel.encoders.transformer import TransformerEncoder
-from megalabel.errors import SettingError, nearest
+from megalabel.errors import DataError, SettingError, nearest
+from megalabel.files import need
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from os import PathLike
 
-    from megalabel.encoders._base import BaseEncoder
-
-__all__ = ["build_encoder"]
+__all__ = ["build_encoder", "load_encoder"]
 
 KINDS: dict[str, type[BaseEncoder]] = {kind.kind: kind for kind in (BagEncoder, InceptionEncoder, TransformerEncoder)}
 
@@ -39,3 +43,27 @@ def build_encoder(config: Mapping[str, Any]) -> BaseEncoder:
         if name not in known:
             raise SettingError(f"the encoder {kind!r} has no setting {name!r}", remedy=nearest(name, known))
     return KINDS[kind](**settings)
+
+
+def load_encoder(folder: str | PathLike[str]) -> BaseEncoder:
+    """Return the encoder that ``encoder.save(folder)`` wrote; nothing outside the folder is read.
+
+    >>> import tempfile
+    >>> from megalabel.encoders import BagEncoder
+    >>> encoder = BagEncoder(None, dim=8, words=64, bigrams=0, characters=0)
+    >>> folder = tempfile.mkdtemp()
+    >>> encoder.save(folder)
+    >>> tokens = encoder.tokenise(["red shoe"])
+    >>> bool((load_encoder(folder).encode(tokens) == encoder.encode(tokens)).all())
+    True
+    """
+    path = need(Path(folder), SETTINGS)
+    try:
+        settings = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise DataError(f"the settings cannot be read ({error})", path=path) from error
+    if not isinstance(settings, dict) or "source" not in settings:
+        raise DataError("these are not the settings of an encoder", path=path)
+    encoder = build_encoder({**settings, "source": str(folder)})
+    encoder.source = settings["source"]
+    return encoder

@@ -1,0 +1,219 @@
+"""Settings of the encoders, one class per kind. Loads no torch: reading and planning a recipe stay light."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, ConfigDict, Field, PositiveInt, model_validator
+from pydantic_core import PydanticCustomError
+
+from megalabel.settings import Dropout, Settings, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from megalabel.encoders._base import BaseEncoder
+
+__all__ = [
+    "ENCODERS",
+    "BagOptions",
+    "BagSettings",
+    "BaseEncoderSettings",
+    "EncoderSettings",
+    "InceptionOptions",
+    "InceptionSettings",
+    "TransformerOptions",
+    "TransformerSettings",
+    "make_encoder",
+]
+
+
+def _power_of_two(size: int) -> int:
+    if size < 0 or size & (size - 1):
+        near = 1 << max(0, size - 1).bit_length()
+        raise PydanticCustomError(
+            "table_size", "give a power of two such as {near}, or 0 to leave it out", {"near": near}
+        )
+    return size
+
+
+TableSize = Annotated[int, AfterValidator(_power_of_two)]
+
+
+class Options(Settings):
+    """Arguments of an encoder's constructor; numbers and words are not converted into each other."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class BagOptions(Options):
+    """Options of :class:`megalabel.encoders.BagEncoder`."""
+
+    dim: PositiveInt = 384
+    words: TableSize = 32_768
+    bigrams: TableSize = 32_768
+    characters: TableSize = 32_768
+    ngrams: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)] = (3, 4, 5)
+    residual: bool = True
+    dropout: Dropout = 0.0
+    thin: Dropout = 0.0
+    max_length: PositiveInt | None = None
+    seed: int | None = None  # None: the recipe's
+
+    @model_validator(mode="after")
+    def _without_effect(self) -> Self:
+        self.require(self.characters > 0, "ngrams", "characters is 0")
+        self.require(self.residual, "dropout", "residual is false")
+        return self
+
+
+class InceptionOptions(Options):
+    """Options of :class:`megalabel.encoders.InceptionEncoder`."""
+
+    dim: Annotated[int, Field(ge=16)] = 384  # at least the widest window
+    words: Annotated[TableSize, Field(ge=1)] = 32_768
+    channels: PositiveInt = 8
+    filters: PositiveInt = 16
+    bins: PositiveInt = 10
+    attention: PositiveInt = 16
+    residual: bool = True
+    dropout: Dropout = 0.0
+    max_length: PositiveInt = 32
+    seed: int | None = None  # None: the recipe's
+
+
+class TransformerOptions(Options):
+    """Options of :class:`megalabel.encoders.TransformerEncoder`."""
+
+    pooling: Literal["mean", "cls"] = "mean"
+    layers: PositiveInt = 1
+    projection: PositiveInt | None = None
+    max_length: PositiveInt = 128
+    dropout: Dropout | None = None
+    batch_tokens: PositiveInt = 4_096
+    seed: int | None = None  # None: the recipe's
+
+    @model_validator(mode="after")
+    def _without_effect(self) -> Self:
+        self.require(self.projection is not None, "seed", "only a projection starts at random")
+        return self
+
+
+class BaseEncoderSettings(Settings):
+    """What the settings of all kinds share; a kind adds ``kind``, ``options`` and perhaps another ``source``.
+
+    A text is cut to ``query_length`` or ``label_length`` tokens (features of a bag); None leaves the cut to the
+    ``max_length`` of the options.
+    """
+
+    kind: str
+    source: str | None = "minilm"
+    query_length: PositiveInt | None = None
+    label_length: PositiveInt | None = None
+    options: Any
+
+    def build(self, seed: int) -> BaseEncoder:
+        """Return a fresh encoder; ``seed`` counts unless the options have their own."""
+        raise NotImplementedError
+
+    def _arguments(self, seed: int) -> dict[str, Any]:
+        return {"seed": seed, **self.options.model_dump(exclude_none=True)}
+
+    def _max_length_counts(self) -> None:
+        """Refuse ``options.max_length`` where both lengths are given: no text is ever cut to it."""
+        if self.query_length is not None and self.label_length is not None:
+            self.options.require(False, "max_length", "query_length and label_length are both given")
+
+
+class BagSettings(BaseEncoderSettings):
+    """A bag of features. ``source``: minilm, the folder of a model, null for hashed features only, or auto.
+
+    >>> BagSettings(source=None, options=BagOptions(dim=8)).build(seed=0).dim
+    8
+    """
+
+    kind: Literal["bag"] = "bag"
+    options: BagOptions = BagOptions()
+
+    def build(self, seed: int) -> BaseEncoder:
+        """Return a fresh :class:`megalabel.encoders.BagEncoder`."""
+        from megalabel.encoders.bag import BagEncoder
+
+        return BagEncoder(self.source, **self._arguments(seed))
+
+    @model_validator(mode="after")
+    def _without_effect(self) -> Self:
+        self._max_length_counts()
+        if self.source is None and not self.options.words + self.options.bigrams + self.options.characters:
+            raise ValueError("the bag has no features; give a source, or words, bigrams or characters a size")
+        return self
+
+
+class InceptionSettings(BaseEncoderSettings):
+    """The encoder of InceptionXML. ``source``: minilm, the folder of a model, null for hashed words, or auto."""
+
+    kind: Literal["inception"] = "inception"
+    options: InceptionOptions = InceptionOptions()
+
+    def build(self, seed: int) -> BaseEncoder:
+        """Return a fresh :class:`megalabel.encoders.InceptionEncoder`."""
+        from megalabel.encoders.inception import InceptionEncoder
+
+        return InceptionEncoder(self.source, **self._arguments(seed))
+
+    @model_validator(mode="after")
+    def _without_effect(self) -> Self:
+        self.options.require(self.source != "minilm", "words", "minilm has a tokenizer, so no words are hashed")
+        for name, length in (("query_length", self.query_length), ("label_length", self.label_length)):
+            if length is not None and length > self.options.max_length:
+                raise ValueError(f"{name} is {length}, but options.max_length cuts at {self.options.max_length}")
+        return self
+
+
+class TransformerSettings(BaseEncoderSettings):
+    """A pretrained transformer. ``source``: minilm, a folder, or a Hugging Face name."""
+
+    kind: Literal["transformer"] = "transformer"
+    source: str = "minilm"
+    options: TransformerOptions = TransformerOptions()
+
+    def build(self, seed: int) -> BaseEncoder:
+        """Return a fresh :class:`megalabel.encoders.TransformerEncoder`."""
+        from megalabel.encoders.transformer import TransformerEncoder
+
+        arguments = self._arguments(seed)
+        if self.query_length is not None and self.label_length is not None:
+            arguments["max_length"] = max(self.query_length, self.label_length)  # nothing longer is ever read
+        return TransformerEncoder(self.source, **arguments)
+
+    @model_validator(mode="after")
+    def _without_effect(self) -> Self:
+        self._max_length_counts()
+        if self.source == "auto":
+            raise ValueError("a transformer has no source auto; give minilm, a folder or a Hugging Face name")
+        return self
+
+
+ENCODERS: dict[str, type[BaseEncoderSettings]] = {
+    "bag": BagSettings,
+    "inception": InceptionSettings,
+    "transformer": TransformerSettings,
+}
+
+if TYPE_CHECKING:
+    EncoderSettings: TypeAlias = BagSettings | InceptionSettings | TransformerSettings
+else:
+    EncoderSettings = one_of(lambda: ENCODERS, default="bag")
+
+
+def make_encoder(
+    settings: EncoderSettings, seed: int, train_texts: Sequence[str], label_texts: Sequence[str]
+) -> BaseEncoder:
+    """Return a fresh encoder; a token table takes its idf weights from the train and label texts."""
+    from megalabel.data.tokens import store_tokens
+    from megalabel.encoders._token_table import TableEncoder
+
+    encoder = settings.build(seed)
+    if isinstance(encoder, TableEncoder):
+        encoder.fit(store_tokens(train_texts, encoder), store_tokens(label_texts, encoder))
+    return encoder
