@@ -84,7 +84,7 @@ def worker(request: dict[str, Any], out: Path) -> None:
     from megalabel.training.augment_train import augment_train
     from megalabel.training.loop import Loop
     from megalabel.training.network import Network
-    from megalabel.training.run import Texts
+    from megalabel.training.phase import Texts
     from megalabel.training.start_tables import start_tables
 
     recipe = load_recipe(request["recipe"], request["changes"])

@@ -21,7 +21,7 @@ from megalabel.encoders.settings import make_encoder
 from megalabel.recipes.load_recipe import load_recipe
 from megalabel.training.loop import Loop
 from megalabel.training.network import Network
-from megalabel.training.run import Texts
+from megalabel.training.phase import Texts
 
 
 def main() -> int:

@@ -221,7 +221,7 @@ def warm_up(recipe: Any, ranks: Any) -> None:
     from megalabel.encoders import BagEncoder
     from megalabel.training.loop import Loop
     from megalabel.training.network import Network
-    from megalabel.training.run import Texts
+    from megalabel.training.phase import Texts
 
     data = ml.load(f"synthetic:points={2 * BATCH},labels=64,seed=1")
     encoder = BagEncoder(None, dim=DIM, words=1024, bigrams=0, characters=0)

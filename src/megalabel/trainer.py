@@ -197,7 +197,7 @@ class _Run:
         """Return the folder a stage begins from: an earlier stage, a run, or None for a start from scratch."""
         wanted = recipe.init_from
         if wanted is None:
-            return next(reversed(folders.values()), None)
+            return list(folders.values())[-1] if folders else None
         if wanted in folders:
             return folders[wanted]
         if not Path(wanted).exists():
@@ -360,7 +360,9 @@ def _prepare(folder: Path, recipe: Recipe, resume: bool) -> Path:
     if known.is_file() and (begun or (folder / "model").exists()):
         raise WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
     if not known.is_file() and (others := [name for name in own if (folder / name).exists()]):
-        raise WriteError(f"{others[0]!r} is in the way and belongs to no run", path=folder, remedy="choose another folder")
+        raise WriteError(
+            f"{others[0]!r} is in the way and belongs to no run", path=folder, remedy="choose another folder"
+        )
     make_folder(folder)
     with writing(known) as out:
         out.write(dump_recipe(recipe).encode())

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from megalabel.training import GradientCache
+from megalabel.network import GradientCache
 
 WORLD = 2
 

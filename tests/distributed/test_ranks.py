@@ -24,7 +24,7 @@ from megalabel.training.distributed import join
 from megalabel.training.loop import Loop
 from megalabel.training.network import Network
 from megalabel.training.optim import clip_gradients, sum_gradients
-from megalabel.training.run import Texts
+from megalabel.training.phase import Texts
 from megalabel.training.search_labels import LabelSearch
 
 WORLD, LABELS = 3, 10

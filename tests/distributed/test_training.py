@@ -14,7 +14,7 @@ from megalabel.recipes import load_recipe
 from megalabel.training.distributed import join
 from megalabel.training.loop import Loop
 from megalabel.training.network import Network
-from megalabel.training.run import Texts
+from megalabel.training.phase import Texts
 from megalabel.training.start_tables import start_tables
 
 DATA = "synthetic:points=120,labels=23,seed=4"  # 23 labels and batches of 17: no share is like the next

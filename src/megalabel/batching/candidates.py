@@ -14,8 +14,7 @@ from megalabel.batching.negatives import pairs_matrix
 from megalabel.batching.pool import PoolBuilder
 from megalabel.batching.positives import All, Picker
 from megalabel.errors import SettingError
-from megalabel.types import LABELS
-from megalabel.types import Batch, Targets, View
+from megalabel.types import LABELS, Batch, Targets, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

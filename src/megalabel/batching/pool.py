@@ -14,8 +14,7 @@ from megalabel.batching._cells import Cells, gather, most_frequent, places
 from megalabel.batching.negatives import Negatives, pairs_matrix
 from megalabel.batching.positives import All, Picker, Some
 from megalabel.errors import DataError, SettingError
-from megalabel.types import LABELS
-from megalabel.types import Batch, Targets, View
+from megalabel.types import LABELS, Batch, Targets, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,7 +102,11 @@ class PoolBuilder:
         """Return pool size, positives in the pool per query, and the mean share of a query's positives in the pool."""
         cells = gather(self.truth, batch.queries.numpy())
         size = self.targets.shape[1] if batch.view.pool is None else len(batch.view.pool)
-        inside = np.ones(len(cells.labels), dtype=bool) if batch.view.pool is None else _inside(batch.view.pool.numpy(), cells)
+        inside = (
+            np.ones(len(cells.labels), dtype=bool)
+            if batch.view.pool is None
+            else _inside(batch.view.pool.numpy(), cells)
+        )
         found = np.bincount(cells.rows[inside], minlength=len(batch.queries))
         counts = np.diff(cells.starts)
         full = counts > 0

@@ -64,7 +64,7 @@ def dexml(
         normalise=normalise,
     )
     model.save(out, overwrite=overwrite)
-    recipe = model.network.recipe
+    recipe = model.recipe
     settings = f"{recipe.encoder.options.model_dump()['pooling']} pooling, {recipe.encoder.query_length} tokens"
     unit = "unit length" if recipe.heads["dual"].normalise else "any length"
     say(f"{out}: {len(model.labels):,} labels, {settings}, vectors of {unit}")

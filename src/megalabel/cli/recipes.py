@@ -46,7 +46,10 @@ def _table(found: list[Recipe]) -> str:
 
     rows = [("recipe", "encoder", "heads", "loss", "batch", "order", "positives", "labels in a step", "epochs")]
     for recipe in found:
-        batching, losses = recipe.batching, dict.fromkeys(head.loss.kind for head in recipe.heads.values())
+        batching, losses = (
+            recipe.batching,
+            dict.fromkeys(head.loss.kind for head in recipe.dense_heads.values() if head.loss is not None),
+        )
         positives, labels = "all", [batching.labels]
         if isinstance(batching, SampledBatching):
             count = getattr(batching.positives, "count", None)
@@ -56,7 +59,7 @@ def _table(found: list[Recipe]) -> str:
         rows.append((
             recipe.name,
             recipe.encoder.kind,
-            " + ".join([head.tower for head in recipe.heads.values()] + [head.kind for head in recipe.fitted.values()]),
+            " + ".join(head.kind for head in recipe.heads.values()),
             ", ".join(losses),
             f"{batching.batch_size:,}",
             batching.order,

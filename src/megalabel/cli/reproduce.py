@@ -53,12 +53,12 @@ def reproduce(
     Example: megalabel reproduce unidec --as LF-AmazonTitles-1.3M --dry
     """
     from megalabel.data.official_sets import find_official_set
+    from megalabel.device import find_device
     from megalabel.errors import SettingError
     from megalabel.recipes.load_recipe import load_recipe
     from megalabel.report.reproduce import reproduce as run
     from megalabel.report.reproduction_plan import official_set, plan_reproduction
-    from megalabel.training.find_device import find_device
-    from megalabel.training.run import Stopped
+    from megalabel.training.phase import Stopped
 
     find_device(device or "auto")
     load_recipe(recipe, changes or [])  # a mistake there is told before data is read

@@ -43,12 +43,12 @@ def train(
     On several processors or machines: torchrun --nproc-per-node=4 -m megalabel train ...
     """
     from megalabel.data.load import load
+    from megalabel.device import find_device
     from megalabel.plan.check_memory import check_memory
     from megalabel.recipes.load_recipe import load_recipe
     from megalabel.trainer import train_rank
     from megalabel.training.distributed import join
-    from megalabel.training.find_device import find_device
-    from megalabel.training.run import Stopped
+    from megalabel.training.phase import Stopped
 
     own = [*([] if seed is None else [f"seed={seed}"]), *([] if device is None else [f"training.device={device}"])]
     with join(timeout=timeout) as ranks:

@@ -45,7 +45,7 @@ class SparseEncoder:
         ngrams: lengths of the character n-grams.
         weights: c of words, bigrams and characters, in this order.
         sublinear: take 1 + log n_tx as above; n_tx itself otherwise.
-        least: texts of ``fit`` that must have a feature; rarer ones are left out.
+        min_df: texts of ``fit`` that must have a feature; rarer ones are left out.
 
     >>> encoder = SparseEncoder(words=256, bigrams=256, characters=0).fit(["red shoe", "a red shoe", "blue hat"])
     >>> rows = encoder.encode(["red shoe", "blue shoe", ""])
@@ -66,11 +66,11 @@ class SparseEncoder:
         ngrams: Sequence[int] = (3, 4, 5),
         weights: Sequence[float] = (1.0, 1.0, 0.5),
         sublinear: bool = True,
-        least: int = 1,
+        min_df: int = 1,
     ) -> None:
         self.words, self.bigrams, self.characters = words, bigrams, characters
         self.ngrams, self.weights = list(ngrams), list(weights)
-        self.sublinear, self.least = sublinear, least
+        self.sublinear, self.min_df = sublinear, min_df
         self.idf_: NDArray[np.float32] | None = None  # [columns], 0 for a feature left out
         self._check()
         self.features = Features(None, words=words, bigrams=bigrams, characters=characters, ngrams=self.ngrams)
@@ -98,7 +98,7 @@ class SparseEncoder:
         n = len(texts)
         found = (1 + np.log((n + 1) / (seen + 1))) / (1 + np.log(n + 1))
         found *= np.repeat(self.weights, [getattr(self, kind) for kind in _KINDS])
-        found[seen < self.least] = 0
+        found[seen < self.min_df] = 0
         self.idf_ = found.astype(np.float32)
         return self
 
@@ -177,5 +177,5 @@ class SparseEncoder:
         if len(self.weights) != len(_KINDS) or not all(0 < weight < np.inf for weight in self.weights):
             remedy = "give three numbers above 0, of words, bigrams and characters"
             raise SettingError(f"weights is {self.weights}", remedy=remedy)
-        if self.least < 1:
-            raise SettingError(f"least must be at least 1, not {self.least}")
+        if self.min_df < 1:
+            raise SettingError(f"min_df must be at least 1, not {self.min_df}")

@@ -54,7 +54,9 @@ class DenseAnswers:
             (queries @ labels.T).gather(1, some) if few else torch.bmm(labels[some], queries.unsqueeze(2)).squeeze(2)
             for some, queries in zip(torch.split(ids, rows), torch.split(self.queries, rows), strict=True)
         ]
-        scores: NDArray[np.float32] = torch.cat(parts).cpu().numpy() if parts else np.empty(candidates.shape, np.float32)
+        scores: NDArray[np.float32] = (
+            torch.cat(parts).cpu().numpy() if parts else np.empty(candidates.shape, np.float32)
+        )
         return scores
 
 

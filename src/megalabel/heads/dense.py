@@ -139,7 +139,7 @@ class DenseHead(nn.Module):
     (torch.Size([2, 4]), torch.Size([2, 4]), None)
     """
 
-    table: nn.Parameter | None = None  # [own labels, d], for kinds with a free vector per label
+    table: nn.Parameter | None  # [own labels, d], for kinds with a free vector per label
 
     def __init__(
         self,
@@ -153,6 +153,7 @@ class DenseHead(nn.Module):
         super().__init__()
         self.settings, self.size, self.own = settings, size, range(size) if own is None else own
         self.dim = settings.dim or encoder_dim
+        self.register_parameter("table", None)
         self.normalise = settings.normalise
         self.search_normalise = settings.normalise if settings.search_normalise is None else settings.search_normalise
         self.projection = _projection(settings.projection, encoder_dim, self.dim, settings.dropout)

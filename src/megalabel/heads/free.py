@@ -61,7 +61,9 @@ class FreeHead(DenseHead):
     settings: FreeSettings
     table: torch.nn.Parameter
 
-    def __init__(self, settings: FreeSettings, *, size: int, encoder_dim: int, own: range | None = None, **more: Any):
+    def __init__(
+        self, settings: FreeSettings, *, size: int, encoder_dim: int, own: range | None = None, **more: Any
+    ) -> None:
         super().__init__(settings, size=size, encoder_dim=encoder_dim, own=own, **more)
         self.table = new_table(size, self.dim, own)
 

@@ -67,7 +67,7 @@ def register(settings: Kind) -> Kind:
     >>> "text" in HEADS and HEADS["text"].trained
     True
     """
-    kind = settings.model_fields["kind"].default
+    kind = settings.__pydantic_fields__["kind"].default
     if not isinstance(kind, str):
         raise SettingError(f"{settings.__name__}.kind needs a literal default", remedy='kind: Literal["x"] = "x"')
     HEADS[kind] = settings
@@ -142,8 +142,15 @@ class FittedHead(ABC):
 class InitData(Protocol):
     """What a dense head may look at to set its weights before the first step."""
 
-    targets: sparse.csr_matrix  # [N, size] relevance of the train rows in the head's label space
-    own: range  # the labels whose rows this process holds
+    @property
+    def targets(self) -> sparse.csr_matrix:
+        """Relevance [N, size] of the train rows in the head's label space."""
+        ...
+
+    @property
+    def own(self) -> range:
+        """The labels whose rows this process holds."""
+        ...
 
     def points(self) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
         """Yield rows and their query vectors by this head, as searched, block by block."""

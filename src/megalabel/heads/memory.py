@@ -183,8 +183,8 @@ class Memory(FittedHead):
 
     def _cosines(self, queries: Any, added: NDArray[np.int64], live: Live) -> NDArray[np.float32]:
         """Return the cosines [Q, a] of queries and the texts of added labels."""
-        rows = live.once("rows", lambda: live.parts["row"][added])
-        if sparse.issparse(rows):
+        rows: Any = live.once("rows", lambda: live.parts["row"][added])
+        if isinstance(rows, sparse.csr_matrix):
             return live.once("few", lambda: FewRows(rows)).products(queries)
         lengths = np.linalg.norm(queries, axis=1, keepdims=True)
         return np.asarray(queries / np.where(lengths > 0, lengths, 1) @ rows.T, dtype=np.float32)
@@ -199,8 +199,8 @@ class Memory(FittedHead):
 
     def new_rows(self, new: NewTexts) -> dict[str, Part]:
         """Keep the features of the texts, scaled to length 1 if they are dense."""
-        features = new.features(self.features)
-        return {"row": features if sparse.issparse(features) else _unit(features, "vectors")}
+        features: Any = new.features(self.features)
+        return {"row": features if isinstance(features, sparse.csr_matrix) else _unit(features, "vectors")}
 
     def grown(self, live: Live) -> Memory:
         """Return a memory that also remembers the texts of added labels."""

@@ -78,7 +78,9 @@ class Overlap(FittedHead):
 
     kind: ClassVar[str] = "overlap"
 
-    def __init__(self, *, side: Literal["label", "query"] = "label", half_life: float = 3.0, words: int = 2**18) -> None:
+    def __init__(
+        self, *, side: Literal["label", "query"] = "label", half_life: float = 3.0, words: int = 2**18
+    ) -> None:
         self.side, self.half_life, self.words = side, half_life, words
         self.idf_: NDArray[np.float32] | None = None  # [words]
         self.labels_: sparse.csr_matrix | None = None  # [L, words]

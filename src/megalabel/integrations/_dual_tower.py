@@ -14,7 +14,7 @@ from megalabel.files import writing
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from megalabel.heads import Head
+    from megalabel.heads import DenseHead
     from megalabel.model import Model
 
 __all__ = ["DualTower"]
@@ -28,27 +28,27 @@ class DualTower:
 
     name: str
     encoder: TransformerEncoder
-    head: Head
+    head: DenseHead
     query_length: int
     label_length: int
     left: list[str]  # what the model has and the tower has not
 
     @classmethod
     def of(cls, model: Model, head: str | None = None) -> DualTower:
-        """Return the dual tower of a model; the first head with ``tower: text`` unless one is named."""
+        """Return the dual tower of a model; the first head with ``kind: text`` unless one is named."""
         network = model.network
-        encoder, settings = network.encoder, network.recipe
+        encoder, settings = network.encoder, model.recipe
         if not isinstance(encoder, TransformerEncoder):
             raise SettingError(
                 f"a {settings.encoder.kind} encoder has features that no standard module holds", remedy=_RECIPES
             )
-        texts = [name for name, part in settings.heads.items() if part.tower == "text"]
+        texts = [name for name, part in settings.heads.items() if part.reads_text and not part.has_table]
         if head is not None and head not in model.heads:
             raise SettingError(f"this model has no head {head!r}", remedy=nearest(head, texts or model.heads))
         if not texts or head not in (None, *texts):
             what = "this model has no head" if head is None else f"the head {head!r} is not one"
             remedy = f"choose one of: {', '.join(texts)}" if texts else "train a recipe that has one, such as dexml"
-            raise SettingError(f"{what} whose label vectors come from texts alone (tower: text)", remedy=remedy)
+            raise SettingError(f"{what} whose label vectors come from texts alone (kind: text)", remedy=remedy)
         chosen = texts[0] if head is None else head
         return cls(
             chosen,
@@ -88,9 +88,7 @@ class DualTower:
 
 def _left(model: Model, chosen: str) -> list[str]:
     """Say what of the model stays behind."""
-    recipe = model.network.recipe
-    left = [f"head {name} ({part.tower})" for name, part in recipe.heads.items() if name != chosen]
-    left += [f"head {name} ({part.kind})" for name, part in recipe.fitted.items()]
+    left = [f"head {name} ({part.kind})" for name, part in model.recipe.heads.items() if name != chosen]
     if model.network.head(chosen).bias is not None:
         left.append(f"bias of head {chosen}")
     if model.fusion is not None:

@@ -16,10 +16,10 @@ from megalabel.encoders import TransformerEncoder
 from megalabel.encoders._source import folder_of, stays_local
 from megalabel.encoders._tensors import write_tensors
 from megalabel.errors import DataError, MissingExtraError, SettingError
-from megalabel.model import Model, Seen
+from megalabel.model import LabelStats, Model
+from megalabel.recipes.build import build_network
 from megalabel.recipes.load_recipe import load_recipe
 from megalabel.recipes.published import load_published
-from megalabel.training.network import Network
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -85,11 +85,12 @@ def import_dexml(
         f"heads.dual.temperature.value={float(settings['tau'])}",
         *([] if dim is None else [f"heads.dual.dim={dim}", "heads.dual.projection=linear"]),
     ]
-    network = Network(load_recipe("dexml", changes), encoder, len(data.labels))
+    recipe = load_recipe("dexml", changes)
+    network = build_network(recipe, encoder, len(data.labels))
     if found.bottleneck is not None:
         _fill(network.head("dual").projection, found)
     network.eval()
-    return Model(network, data.labels, {"dual": 1.0}, Seen.of(data))
+    return Model(recipe, network, data.labels, {"dual": 1.0}, LabelStats.of(data))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from torch.nn.functional import normalize
 
 from megalabel.errors import DataError, MissingExtraError, SettingError
 from megalabel.losses import DecoupledSoftmax, streamed
-from megalabel.training import GradientCache
+from megalabel.network import GradientCache
 from megalabel.types import Targets
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class MultiLabelLoss(nn.Module):
             by the ids.
         temperature: scores are divided by it; 0.05 is ``scale=20`` of sentence-transformers. A
             ``torch.nn.Parameter`` is learnt.
-        chunk_size: texts whose activations are held at once (see :class:`~megalabel.training.GradientCache`).
+        chunk_size: texts whose activations are held at once (see :class:`~megalabel.network.GradientCache`).
         normalise: cosine when True, dot product otherwise.
     """
 

@@ -14,8 +14,8 @@ from megalabel.network.vectors import query_side
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from megalabel.model.model import Model
     from megalabel.model.labels import LabelState
+    from megalabel.model.model import Model
     from megalabel.model.train_rows import TrainRows
 
 __all__ = ["Explanation", "HeadPart", "Near", "Related", "explain"]

@@ -45,8 +45,9 @@ class ModelIndex:
         changed: an index over their vectors; None if there are none.
 
     >>> index = ModelIndex({"dual": 1.0}, ExactIndex(torch.eye(2)))
-    >>> index.grown(np.array([2]), torch.tensor([[3.0, 0.0]]), []).answers(torch.tensor([[1.0, 0.5]]), 3).best(2, None).ids
-    array([[2, 0]])
+    >>> grown = index.grown(np.array([2]), torch.tensor([[3.0, 0.0]]), [])
+    >>> grown.answers(torch.tensor([[1.0, 0.5]]), 3).best(2, None).ids.tolist()
+    [[2, 0]]
     """
 
     weights: Mapping[str, float]

@@ -122,7 +122,9 @@ class LabelState:
     @torch.no_grad()
     def grown_tensors(self, network: Network) -> dict[str, Tensor]:
         """Return the parameters of the heads, with a row for every label of the state in each table and bias."""
-        tensors = {name: value.detach().cpu() for name, value in network.named_parameters() if name.startswith("heads.")}
+        tensors = {
+            name: value.detach().cpu() for name, value in network.named_parameters() if name.startswith("heads.")
+        }
         if len(self.labels) == self.first and not len(self.rows):
             return tensors
         for head in network.heads:
@@ -181,7 +183,9 @@ class LiveLabels:
         if label is None:
             known = self.state.labels.uids
             hint = nearest(uid, known) if isinstance(uid, str) and len(known) <= _MANY else ""
-            raise DataError(f"no label has the uid {uid!r}", remedy=hint if hint.startswith("did") else "list the labels")
+            raise DataError(
+                f"no label has the uid {uid!r}", remedy=hint if hint.startswith("did") else "list the labels"
+            )
         if label in self.state.removed:
             raise DataError(f"the label {uid!r} was removed")
         return label

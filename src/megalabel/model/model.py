@@ -130,7 +130,8 @@ class Model:
     def add_labels(self, texts: Sequence[str], uids: Sequence[str] | None = None) -> list[str]:
         """Add labels that were not trained, by their texts alone, and return their uids.
 
-        They are found from the next call on, by every head (its ``new_rows`` says how), and count as labels seen once. Searches in other threads see all of them or none.
+        They are found from the next call on, by every head (its ``new_rows`` says how), and count as labels seen
+        once. Searches in other threads see all of them or none.
         The first change takes longer, to look at the labels there are.
 
         Args:

@@ -13,8 +13,8 @@ from megalabel.model.explain import _frequency
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from megalabel.model.model import Model
     from megalabel.model.labels import LabelState
+    from megalabel.model.model import Model
     from megalabel.types import TopK
 
 __all__ = ["Snapshot"]

@@ -27,10 +27,9 @@ from megalabel.network.fit import Fitted
 from megalabel.network.spaces import load_spaces
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from megalabel.model.index import ModelIndex

@@ -142,5 +142,3 @@ class _FitData:
                 texts = TextTokens.stored(split.texts, dict(self.network.encoders.items()))
                 self._cache[key] = query_side(self.network, texts)[name].cpu().numpy()
         return self._cache[key]  # type: ignore[no-any-return]
-
-

@@ -30,8 +30,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.parallel import DistributedDataParallel
 
 from megalabel.errors import DataError, SettingError
-from megalabel.network._random_state import RandomState, devices_of, random_state, restore_random_state
 from megalabel.network._inputs import Inputs, count_rows, cut, tensors_in
+from megalabel.network._random_state import RandomState, devices_of, random_state, restore_random_state
 
 __all__ = ["GradientCache"]
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from megalabel.errors import SettingError, nearest
 from megalabel.heads.dense import DenseHead, DenseSettings, Temperature
-from megalabel.types import LABELS
 from megalabel.network.gradcache import GradientCache
 from megalabel.network.spaces import LabelSpace
 from megalabel.network.texts import TextTokens
 from megalabel.ranks import ALONE, Ranks
+from megalabel.types import LABELS
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -231,7 +231,7 @@ class Network(nn.Module):
             if len(first) + len(second) <= cache.chunk_size:
                 vectors = self._vectors(cache, name, first + second, lengths[0])
                 return _spread(vectors[: len(first)], place), _spread(vectors[len(first) :], label_place)
-        sides = []
+        sides: list[Tensor | None] = []
         for tokens, length in zip((queries, labels), lengths, strict=True):
             if tokens is None:
                 sides.append(None)

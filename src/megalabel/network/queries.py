@@ -119,10 +119,7 @@ class LabelMaker:
     def _text_index(self) -> tuple[ExactIndex, float]:
         """The texts of the labels that have train points, as unit vectors, and a temperature."""
         name = self.network.text_head()
-        if name is None:
-            vectors = self._plain(self.network.tokenise(self.texts))
-        else:
-            vectors = self.side[name].vectors
+        vectors = self._plain(self.network.tokenise(self.texts)) if name is None else self.side[name].vectors
         if name is None or not self.network.head(name).search_normalise:
             vectors = normalize(vectors, dim=1)
         unseen = np.flatnonzero(self.fitted.counts == 0)

@@ -17,8 +17,8 @@ from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError
 from megalabel.graphs import partition, pifa
 from megalabel.heads._rows import PARTS, pack, unpack
-from megalabel.types import LABELS
 from megalabel.settings import Settings, one_of
+from megalabel.types import LABELS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,12 +65,14 @@ class LabelSpace:
         assert self.members is not None
         by_label = self.members.T.tocsr()
         if np.any(np.diff(by_label.indptr) == 0):
-            raise DataError(f"the label space {self.name!r} leaves out {np.sum(np.diff(by_label.indptr) == 0):,} labels")
+            raise DataError(
+                f"the label space {self.name!r} leaves out {np.sum(np.diff(by_label.indptr) == 0):,} labels"
+            )
         first: NDArray[np.int64] = by_label.indices[by_label.indptr[:-1]].astype(np.int64)
         return first
 
     def relation(self, finer: LabelSpace) -> sparse.csr_matrix | None:
-        """Return [size, finer.size], 1 where a group holds a label of one of the finer space; None if they are equal."""
+        """Return [size, finer.size], 1 where a group holds a label of one of the finer space; None for one space."""
         if self.name == finer.name:
             return None
         if self.members is None:
@@ -111,7 +113,9 @@ class PartitionSettings(Settings):
     kind: Literal["partition"] = "partition"
     size: PositiveInt  # clusters, at most one per label
 
-    def build(self, name: str, targets: sparse.csr_matrix, points: Callable[[], NDArray[np.float32]], seed: int) -> LabelSpace:
+    def build(
+        self, name: str, targets: sparse.csr_matrix, points: Callable[[], NDArray[np.float32]], seed: int
+    ) -> LabelSpace:
         """Return the space over the labels of ``targets`` [N, L], given the vectors of the train points [N, d].
 
         Clusters have near-equal size (the surrogate task of DeepXML, Dahiya et al., WSDM 2021, section 3).

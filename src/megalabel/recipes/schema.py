@@ -13,13 +13,13 @@ from megalabel.encoders.settings import EncoderSettings
 from megalabel.errors import nearest
 from megalabel.heads import FittedSettings
 from megalabel.heads.dense import DenseSettings
-from megalabel.types import LABELS
 from megalabel.heads.head import NGRAMS, AnyHead
 from megalabel.heads.memory import MemorySettings
 from megalabel.network.network import ENCODER
 from megalabel.network.spaces import AnySpace
 from megalabel.recipes.optimisers import OptimiserSettings, OptionalOptimiser
 from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Settings
+from megalabel.types import LABELS
 
 __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
 
@@ -53,7 +53,7 @@ class Training(Settings):
 
 
 class Predict(Settings):
-    """How heads are put together: given weights, weights chosen on validation, or a fusion of all heads fitted on it."""
+    """How heads are put together: by given weights, weights chosen on validation, or a fusion fitted on it."""
 
     weights: dict[str, float] | Literal["equal", "validation", "fusion"] = "equal"
     candidates: PositiveInt = 100  # labels each head proposes
@@ -211,13 +211,17 @@ class Recipe(Settings):
             _known(f"heads.{name}.encoder", head.encoder, self.encoders)
             _known(f"heads.{name}.label_encoder", getattr(head, "label_encoder", None), self.encoders)
             _known(f"heads.{name}.space", head.space, self.spaces)
-            if head.layer is not None and self.encoders[head.encoder or next(iter(self.encoders))].kind != "transformer":
+            if (
+                head.layer is not None
+                and self.encoders[head.encoder or next(iter(self.encoders))].kind != "transformer"
+            ):
                 raise ValueError(f"heads.{name}.layer: only a transformer has layers")
-        for name, head in self.fitted_heads.items():
+        for name, fitted in self.fitted_heads.items():
+            if isinstance(fitted, MemorySettings):
+                _known(f"heads.{name}.features", fitted.features, [NGRAMS, *self.label_heads])
+        for name in self.heads:
             if name in ("all", NGRAMS):
                 raise ValueError(f"heads.{name}: choose another name, {name!r} has a meaning of its own")
-            if isinstance(head, MemorySettings):
-                _known(f"heads.{name}.features", head.features, [NGRAMS, *self.label_heads])
         if self.ngrams and not any(head.reads_ngrams for head in self.fitted_heads.values()):
             raise ValueError("ngrams has no effect: no head reads n-grams")
         used = {head.encoder or next(iter(self.encoders)) for head in self.dense_heads.values()}

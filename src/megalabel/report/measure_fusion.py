@@ -57,7 +57,7 @@ def _rank(model: Model, part: Split) -> dict[float, TopK]:
     from megalabel.types import TopK
 
     assert model.fusion is not None
-    rare = inverse_propensity(model.seen.counts, model.seen.points, *model.seen.propensity)
+    rare = inverse_propensity(model.stats.counts, model.stats.points, *model.stats.propensity)
     blocks: dict[float, list[TopK]] = {tail: [] for tail in TAILS}
     exclude = part.excluded()
     for start in range(0, len(part), ROWS):

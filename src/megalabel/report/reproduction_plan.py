@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from megalabel.data.official_sets import OFFICIAL_SETS, OfficialSet, recognise
+from megalabel.device import find_device
 from megalabel.errors import DataError, SettingError
 from megalabel.recipes.load_recipe import list_recipes, load_recipe
 from megalabel.recipes.published import Published, load_published
 from megalabel.report.training_cost import Sizes, TrainingCost, training_cost
-from megalabel.training.find_device import find_device
 
 if TYPE_CHECKING:
     import torch

@@ -56,8 +56,10 @@ def training_cost(recipe: Recipe, sizes: Sizes) -> TrainingCost:
     >>> cost.steps, f"{cost.texts:.1e}", f"{cost.hours(2) / 24:,.0f} days"
     (9900, '1.3e+09', '655 days')
     """
-    parts = [_cost(recipe, sizes, sizes.labels)]
-    parts += [_cost(recipe.stage(stage), sizes, min(stage.clusters, sizes.labels)) for stage in recipe.stages]
+    parts = []
+    for _, own in recipe.stage_recipes():
+        size = sizes.labels if own.space is None else min(own.spaces[own.space].size, sizes.labels)
+        parts.append(_cost(own, sizes, size))
     return TrainingCost(
         sum(part.steps for part in parts),
         sum(part.texts for part in parts),
@@ -70,12 +72,12 @@ def _cost(recipe: Recipe, sizes: Sizes, labels: int) -> TrainingCost:
     batch = min(recipe.batching.size(sizes.points), sizes.points)
     steps = -(-sizes.points // batch) * recipe.training.epochs
     pool, scored = _pool(recipe, sizes, batch, labels)
-    kind, passes = recipe.encoder.kind, 1 if recipe.training.freeze else PASSES
-    read = pool if any(head.tower != "free" for head in recipe.heads.values()) else 0.0
+    kind, passes = recipe.encoder.kind, 1 if set(recipe.encoders) <= set(recipe.freeze) else PASSES
+    read = pool if any(head.reads_text for head in recipe.heads.values()) else 0.0
     tokens = batch * _tokens(sizes.words, recipe.encoder.query_length)
     tokens += read * _tokens(sizes.label_words, recipe.encoder.label_length)
     whole = getattr(recipe.encoder.options, "dim", VECTOR)
-    dims = [head.dim or whole for head in recipe.heads.values() if head.weight]
+    dims = [head.dim or whole for head in recipe.dense_heads.values() if head.loss is not None]
     products = sum(2.0 * batch * scored * dim * PRODUCTS for dim in dims)
     operations = steps * (passes * tokens * PER_TOKEN[kind] + products)
     return TrainingCost(steps, steps * (batch + read), operations, 2 * 4 * pool * sum(dims))

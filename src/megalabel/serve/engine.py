@@ -144,7 +144,7 @@ class Engine:
         """Return what the server is and takes."""
         model, limits = self.model, self.settings
         return {
-            "name": model.network.recipe.name,
+            "name": model.recipe.name,
             "labels": model.state.alive,
             "heads": model.heads,
             "fused": model.fusion is not None,

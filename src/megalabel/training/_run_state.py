@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from megalabel.training.checkpoint import Checkpoint
     from megalabel.network.network import Network
+    from megalabel.training.checkpoint import Checkpoint
 
 __all__ = ["collect_state", "load_weights", "restore_optimisers"]
 

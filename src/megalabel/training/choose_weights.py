@@ -10,9 +10,9 @@ import torch
 
 from megalabel.index import ExactIndex
 from megalabel.metrics.measure import measure
+from megalabel.network.vectors import LabelSide, fold_labels, fold_queries
 from megalabel.ranks import ALONE, Ranks
 from megalabel.training.search_labels import LabelSearch
-from megalabel.network.vectors import LabelSide, fold_labels, fold_queries
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -20,24 +20,23 @@ from megalabel.batching.log_q import RunningLogQ
 from megalabel.batching.order import Clustered, Order, Shuffled
 from megalabel.batching.pool import PoolBuilder
 from megalabel.errors import DataError, SettingError
-from megalabel.types import LABELS
 from megalabel.training._give_back import give_back
 from megalabel.training.optim import clip_gradients, make_optimisers, sum_gradients
 from megalabel.training.refresh import Refreshed, refresh
 from megalabel.training.schedule import Schedule
 from megalabel.training.step import Step
-from megalabel.types import Batch, Targets, View
+from megalabel.types import LABELS, Batch, Targets, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch.optim import Optimizer
 
     from megalabel.data.dataset import Split
-    from megalabel.recipes.optimisers import OptimiserSettings
-    from megalabel.recipes.schema import Recipe
     from megalabel.network.network import Network
     from megalabel.network.spaces import LabelSpace
     from megalabel.network.texts import TextTokens
+    from megalabel.recipes.optimisers import OptimiserSettings
+    from megalabel.recipes.schema import Recipe
 
 __all__ = ["Loop", "StepResult"]
 

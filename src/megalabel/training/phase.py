@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from megalabel.data.dataset import Dataset
+    from megalabel.network.vectors import LabelSide
     from megalabel.recipes.schema import Recipe
     from megalabel.training.display import Show
     from megalabel.training.run_log import RunLog
-    from megalabel.network.vectors import LabelSide
 
 __all__ = ["Phase", "Stopped", "Texts"]
 
@@ -108,9 +108,7 @@ class Phase:
             self.show.resumed(loop.step)
         else:
             with self.show.pause():
-                init_heads(
-                    self.network, self.data.train.targets, texts.train, texts.labels, keep=self.carried
-                )
+                init_heads(self.network, self.data.train.targets, texts.train, texts.labels, keep=self.carried)
         self.log.rewind(loop.step, phase=self.name)
         saved = time.monotonic()
         with _stop_at_step(ranks) as stopping:

@@ -11,9 +11,9 @@ import torch
 
 from megalabel.batching.negatives import mine
 from megalabel.index import build_index
+from megalabel.network.vectors import label_side, own_queries
 from megalabel.training.cluster_queries import cluster_queries
 from megalabel.training.search_labels import LabelSearch
-from megalabel.network.vectors import label_side, own_queries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,9 +41,9 @@ def refresh(
 ) -> Refreshed:
     """Cluster the training queries and mine their hard negatives with the vectors of now.
 
-    The vectors are those of :meth:`~megalabel.network.Network.mining_head`. Negatives come from the index the recipe names under
-    ``batching.negatives.search``: of an approximate one, most of the best wrong labels. With several
-    ranks, each encodes its share of the queries and searches its own labels, for all queries.
+    The vectors are those of :meth:`~megalabel.network.Network.mining_head`. Negatives come from the index that
+    ``batching.negatives.search`` names; an approximate one finds most of the best wrong labels. With several ranks,
+    each encodes its share of the queries and searches its own labels, for all queries.
     """
     name = network.mining_head()
     clusters, mined = Refreshed().clusters, Refreshed().mined

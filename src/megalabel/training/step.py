@@ -18,10 +18,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, embedding_bag
 
 from megalabel.batching.from_heads import HeadCandidates
-from megalabel.types import LABELS
 from megalabel.losses import streamed
 from megalabel.network.gradcache import GradientCache
 from megalabel.training.shard import pool_part, pool_sizes, shard_view
+from megalabel.types import LABELS
 
 if TYPE_CHECKING:
     from megalabel.heads.dense import DenseHead
@@ -145,7 +145,9 @@ class Step:
             return None
         encoder = network.label_encoder(name)
         tokens = self._label_tokens(labels, head.support(_own_pool(view, head, network)))
-        return network.tapped(network.encode_with_gradient(cache, encoder, None, tokens[encoder])[1], encoder, name)  # type: ignore[arg-type]
+        vectors = network.encode_with_gradient(cache, encoder, None, tokens[encoder])[1]
+        assert vectors is not None
+        return network.tapped(vectors, encoder, name)
 
     def _label_tokens(self, labels: TextTokens, ids: Tensor | None) -> TextTokens:
         """Return the texts of own labels: all of them, or those with these numbers, counted from the first."""
@@ -259,9 +261,10 @@ def _columns(loss: Any, view: View) -> dict[str, Any]:
 
 
 def _union(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    if first is None or second is None or first is second:
-        return None if first is None or second is None else first
-    return torch.unique(torch.cat([first, second]))
+    if first is None or second is None:
+        return None
+    union: Tensor = first if first is second else torch.unique(torch.cat([first, second]))
+    return union
 
 
 def _rows_of(vectors: Tensor, ids: Tensor | None, wanted: Tensor | None) -> Tensor:

@@ -12,7 +12,7 @@ from megalabel.plan.held import parameters
 from megalabel.recipes import list_recipes, load_recipe
 from megalabel.training.loop import Loop
 from megalabel.training.network import Network
-from megalabel.training.run import Texts
+from megalabel.training.phase import Texts
 
 TINY = [
     "encoder.source=null",

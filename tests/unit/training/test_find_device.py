@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from megalabel.errors import SettingError
-from megalabel.training.find_device import find_device
+from megalabel.device import find_device
 
 
 @pytest.fixture

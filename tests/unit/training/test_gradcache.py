@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from megalabel.errors import DataError, SettingError
 from megalabel.losses import DecoupledSoftmax, Softmax, SoftTopK, Symmetric, streamed
-from megalabel.training import GradientCache
+from megalabel.network import GradientCache
 from megalabel.types import Tokens
 
 ROWS, POOL, WIDTH, DIM = 7, 11, 5, 4

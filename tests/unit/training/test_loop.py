@@ -13,7 +13,7 @@ from megalabel.recipes import load_recipe
 from megalabel.training.loop import Loop
 from megalabel.training.network import Network
 from megalabel.training.optim import LazyAdamW, RowAdagrad
-from megalabel.training.run import Texts
+from megalabel.training.phase import Texts
 
 SMALL = ["encoder={kind: bag, source: null, options: {dim: 16, words: 64}}", "batching.batch_size=32"]
 

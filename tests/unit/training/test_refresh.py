@@ -11,7 +11,7 @@ from megalabel.index import ExactIndex
 from megalabel.recipes import load_recipe
 from megalabel.training.network import Network
 from megalabel.training.refresh import refresh
-from megalabel.training.run import Texts
+from megalabel.training.phase import Texts
 from megalabel.training.vectors import label_side, query_side
 
 SMALL = [
