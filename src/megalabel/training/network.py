@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from megalabel.heads import Head, Temperature
-from megalabel.losses import streamed
+from megalabel.losses import on_candidates, streamed
 from megalabel.losses.settings import build_loss
 from megalabel.ranks import ALONE, Ranks
 from megalabel.training.gradcache import GradientCache
@@ -139,7 +139,7 @@ class Network(nn.Module):
                 texts = None  # of all labels, their vectors alone are gigabytes
             if batch.candidates is not None:
                 scores = self._score_candidates(batch, head.query(encoded) / head.temperature(), vectors, bias)
-                found[name] = self._losses[name](scores, batch.targets, batch.mask)
+                found[name] = on_candidates(self._losses[name], scores, batch.targets, batch.mask, batch.candidates)
                 continue
             found[name] = streamed(
                 self._losses[name],
