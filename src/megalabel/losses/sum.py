@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from megalabel.losses._base import require
+from megalabel.losses.base import require
 from megalabel.losses.symmetric import given
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from megalabel.errors import DataError
-from megalabel.losses._base import RowLoss, require
-from megalabel.losses._cells import check_mask, find_positives, widen
+from megalabel.losses.base import RowLoss, check_mask, find_positives, require, widen
 from megalabel.settings import Fraction, Settings
 from megalabel.types import Loss, Targets
 
