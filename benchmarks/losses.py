@@ -25,7 +25,7 @@ import torch
 
 from _results import write_result
 from megalabel.losses import BCE, DecoupledSoftmax, Softmax, SoftTopK, streamed
-from megalabel.losses._cells import split
+from megalabel.losses.base import split
 from megalabel.losses.soft_top_k import _solve
 from megalabel.types import Targets
 

@@ -1,4 +1,4 @@
-"""The processes that train together: each has its own labels, its own share of the texts, and all else in common."""
+"""The processes that train together: each has its own labels and its own share of the texts."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 
 __all__ = ["ALONE", "Ranks"]
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
-_LOOK_SECONDS = 0.05  # between two looks at whether the first rank has spoken, at the start
-_LOOK_SECONDS_LATER = 0.5
+_POLL_SECONDS = 0.05  # between two checks for a message of rank 0, in the first second
+_POLL_SECONDS_LATER = 0.5
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """One of ``world`` processes started by ``torchrun``; alone, every method gives back what it got.
+    """One of ``world`` processes started by ``torchrun``; with one process, every method returns its argument.
 
-    All ranks run the same program on the same data with the same seeds, so that they agree on every
-    batch without a word. What is exchanged are vectors of queries, row state of losses, gradients
-    of what all of them hold, and a few numbers to be sure. Labels are cut into contiguous shards;
-    free vectors, biases and their optimiser state are with their owner and nowhere else.
+    All ranks run the same program on the same data with the same seeds, so they agree on every batch
+    without communication. They exchange query vectors, row state of losses, gradients of shared
+    parameters, and a few numbers to check that they agree. Labels are cut into contiguous shards; only
+    the owner of a label holds its free vector, bias and optimiser state.
 
     Args:
-        rank: the number of this process.
-        world: how many there are.
-        group: the process group; None alone.
-        store: where ranks leave messages for each other; None alone.
-        local: the number of this process on its machine, and of its GPU.
+        rank: number of this process.
+        world: number of processes.
+        group: process group; None for a single process.
+        store: key-value store for messages between ranks; None for a single process.
+        local: number of this process on its machine, and of its GPU.
 
     >>> Ranks(rank=1, world=3).share(10), Ranks(rank=1, world=3).sizes(10)
     (range(3, 6), [3, 3, 4])
@@ -61,6 +61,11 @@ class Ranks:
     local: int = 0
     _numbers: Iterator[int] = field(default_factory=count, repr=False, compare=False)
 
+    @classmethod
+    def of_group(cls, group: dist.ProcessGroup | None) -> Ranks:
+        """Return the ranks of a torch.distributed group; None is this process alone."""
+        return ALONE if group is None else cls(dist.get_rank(group), dist.get_world_size(group), group)
+
     @property
     def alone(self) -> bool:
         """Whether there is no other process."""
@@ -68,20 +73,20 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that writes files and speaks to the user."""
+        """Whether this is rank 0, which writes files and prints."""
         return self.rank == 0
 
     @property
     def command(self) -> list[str]:
-        """The words that start as many processes as there are now, before those of a command."""
+        """Start of the command line that starts the same number of processes."""
         if self.alone:
             return ["megalabel"]
-        here = os.environ.get("LOCAL_WORLD_SIZE", str(self.world))
-        nodes = [] if here == str(self.world) else [f"--nnodes={self.world // int(here)}"]
-        return ["torchrun", *nodes, f"--nproc-per-node={here}", "-m", "megalabel"]
+        per_node = os.environ.get("LOCAL_WORLD_SIZE", str(self.world))
+        nodes = [] if per_node == str(self.world) else [f"--nnodes={self.world // int(per_node)}"]
+        return ["torchrun", *nodes, f"--nproc-per-node={per_node}", "-m", "megalabel"]
 
     def device(self, name: str) -> str:
-        """Return the name of this rank's own device: each has a GPU of its own, or none has; alone, any will do."""
+        """Return the device of this rank: either each has its own GPU or none has; a single process takes any."""
         if self.alone or name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
             return name
         if name not in ("auto", "cuda"):
@@ -92,107 +97,111 @@ class Ranks:
         return f"cuda:{self.local}"
 
     def share(self, total: int) -> range:
-        """Return this rank's part of 0 to ``total``: contiguous, and as long as any other's but for one."""
+        """Return this rank's contiguous part of ``range(total)``; parts differ in length by at most one."""
         return range(self.rank * total // self.world, (self.rank + 1) * total // self.world)
 
     def sizes(self, total: int) -> list[int]:
-        """Return how long the share of each rank is."""
+        """Return the length of each rank's share."""
         return [(rank + 1) * total // self.world - rank * total // self.world for rank in range(self.world)]
 
     def gather(self, part: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Return the rows of all ranks, in rank order, of which this one has ``part`` [sizes[rank], ...]."""
+        """Return the rows of all ranks, in rank order; this rank has ``part`` [sizes[rank], ...]."""
         if self.alone:
             return part
         padded = part.new_zeros(max(sizes), *part.shape[1:])
         padded[: len(part)] = part.detach()
-        found = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(found, padded, group=self.group)
-        return torch.cat([rows[:size] for rows, size in zip(found, sizes, strict=True)])
+        parts = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(parts, padded, group=self.group)
+        return torch.cat([rows[:size] for rows, size in zip(parts, sizes, strict=True)])
 
     def gather_with_gradient(self, part: Tensor, sizes: Sequence[int], *, summed: bool = False) -> Tensor:
-        """Return the same, differentiable on every rank alike, so that none leaves a reduction out.
+        """Return what :meth:`gather` returns, differentiable on every rank, so that all take part in each reduction.
 
-        Backward gives each rank the gradient of its own rows: with ``summed`` the sum of what the ranks
-        found, without what this rank found, for what is whole on every rank already (a loss whose row
-        state is reduced).
+        Backward gives each rank the gradient of its own rows: with ``summed`` the sum of the gradients of all
+        ranks; without it the gradient of this rank, for a value whose gradient is already complete on every rank
+        (a loss whose row state is reduced).
         """
         if self.alone:
             return part
         if torch.is_grad_enabled() and not part.requires_grad:
             part = part.detach().requires_grad_()
-        found: Tensor = _Gathered.apply(part, self, list(sizes), summed)  # type: ignore[no-untyped-call]
-        return found
+        rows: Tensor = _Gathered.apply(part, self, list(sizes), summed)  # type: ignore[no-untyped-call]
+        return rows
 
     def grad_on_rank0(self, value: Tensor) -> Tensor:
-        """Return the value; of its gradient, which every rank finds whole, only the first rank's counts."""
+        """Return the value; every rank computes its whole gradient, and only that of rank 0 is used."""
         if self.alone or not value.requires_grad:
             return value
-        found: Tensor = _GradOnRank0.apply(value, self)  # type: ignore[no-untyped-call]
-        return found
-
-    def sum(self, value: Tensor) -> Tensor:
-        """Return the sum over all ranks; the value itself is left as it is."""
-        if self.alone:
-            return value
-        value = value.detach().clone()
-        dist.all_reduce(value, group=self.group)
+        value = _GradOnRank0.apply(value, self)  # type: ignore[no-untyped-call]
         return value
 
+    def sum(self, value: Tensor) -> Tensor:
+        """Return the sum over all ranks; leaves the value itself unchanged."""
+        return self._reduce(value, dist.ReduceOp.SUM)
+
+    def max(self, value: Tensor) -> Tensor:
+        """Return the element-wise maximum over all ranks; leaves the value itself unchanged."""
+        return self._reduce(value, dist.ReduceOp.MAX)
+
     def max_int(self, *numbers: int) -> list[int]:
-        """Return each whole number, or truth, as the rank has it where it is largest."""
-        if self.alone:
-            return [int(number) for number in numbers]
-        found = torch.tensor([int(number) for number in numbers], dtype=torch.int64)
-        dist.all_reduce(found, op=dist.ReduceOp.MAX, group=self.group)
-        return [int(number) for number in found.tolist()]
+        """Return the maximum over all ranks of each integer or bool."""
+        largest = self.max(torch.tensor([int(number) for number in numbers], dtype=torch.int64))
+        return [int(number) for number in largest.tolist()]
 
     def same(self, what: str, value: bytes) -> None:
         """Raise a DataError on every rank unless all have the same bytes."""
         if self.alone:
             return
-        own = np.frombuffer(blake2b(value, digest_size=16).digest(), dtype=np.int64).copy()
-        found = self.gather(torch.from_numpy(own).unsqueeze(0), [1] * self.world)
-        other = (found != found[:1]).any(dim=1).nonzero()
-        if len(other):
+        digest = np.frombuffer(blake2b(value, digest_size=16).digest(), dtype=np.int64).copy()
+        digests = self.gather(torch.from_numpy(digest).unsqueeze(0), [1] * self.world)
+        different = (digests != digests[:1]).any(dim=1).nonzero()
+        if len(different):
             raise DataError(
-                f"rank {int(other[0])} of {self.world} does not have the same {what} as rank 0",
+                f"rank {int(different[0])} of {self.world} does not have the same {what} as rank 0",
                 remedy="start every rank with the same command, on the same files, with the same release",
             )
 
-    def broadcast(self, make: Callable[[], Made]) -> Made:
-        """Let the first rank make something while the others wait, however long; all return it.
+    def broadcast(self, compute: Callable[[], Result]) -> Result:
+        """Call ``compute`` on rank 0 while the others wait without a time limit; all ranks return its result.
 
-        What is made must be JSON-able. A user's mistake that the first rank meets is raised on all.
+        The result must be JSON-serialisable. A :class:`MegalabelError` on rank 0 is raised on all ranks.
         """
         if self.store is None:
-            return make()
+            return compute()
         key = f"broadcast-{next(self._numbers)}"
         if self.first:
             try:
-                made = make()
+                result = compute()
             except MegalabelError as error:
                 self.store.set(key, json.dumps({"kind": type(error).__name__, "line": str(error)}))
                 raise
-            self.store.set(key, json.dumps({"made": made}))
-            return made
-        began = time.monotonic()
+            self.store.set(key, json.dumps({"result": result}))
+            return result
+        start = time.monotonic()
         while not self.store.check([key]):
-            time.sleep(_LOOK_SECONDS if time.monotonic() - began < 1 else _LOOK_SECONDS_LATER)
-        found = json.loads(self.store.get(key))
-        if "kind" in found:
-            raise getattr(errors, found["kind"], MegalabelError)(found["line"])
-        return found["made"]  # type: ignore[no-any-return]
+            time.sleep(_POLL_SECONDS if time.monotonic() - start < 1 else _POLL_SECONDS_LATER)
+        message = json.loads(self.store.get(key))
+        if "kind" in message:
+            raise getattr(errors, message["kind"], MegalabelError)(message["line"])
+        return message["result"]  # type: ignore[no-any-return]
 
-    def rank0_first(self, do: Callable[[], Made]) -> Made:
-        """Let the first rank do something, then the others, who find in a cache what it left there."""
-        made = self.on_rank0(do)
-        return do() if made is None else made
+    def rank0_first(self, compute: Callable[[], Result]) -> Result:
+        """Call ``compute`` on rank 0, then on the others, which can use what rank 0 left in a cache."""
+        result = self.on_rank0(compute)
+        return compute() if result is None else result
 
-    def on_rank0(self, do: Callable[[], Made]) -> Made | None:
-        """Let the first rank do something while the others wait, however long; they return None."""
-        made: list[Made] = []
-        self.broadcast(lambda: made.append(do()) if self.first else None)
-        return made[0] if made else None
+    def on_rank0(self, compute: Callable[[], Result]) -> Result | None:
+        """Call ``compute`` on rank 0 while the others wait without a time limit; the others return None."""
+        results: list[Result] = []
+        self.broadcast(lambda: results.append(compute()) if self.first else None)
+        return results[0] if results else None
+
+    def _reduce(self, value: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
+        if self.alone:
+            return value
+        value = value.detach().clone()
+        dist.all_reduce(value, op=operation, group=self.group)
+        return value
 
 
 class _Gathered(Function):

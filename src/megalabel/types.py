@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from torch import Tensor
 
+    from megalabel.ranks import Ranks
+
 __all__ = ["LABELS", "Batch", "Encoder", "Index", "Loss", "Targets", "Tokens", "TopK", "View"]
 
 LABELS = "labels"  # the name of the label space of the labels themselves
@@ -239,22 +241,6 @@ class Positives:
     values: Tensor  # [n] relevance in (0, 1]
     scores: Tensor  # [n]
     shape: tuple[int, int]  # (B, P)
-
-
-class Ranks(Protocol):
-    """Merges row state over the processes that share the labels; alone, every method gives back what it got."""
-
-    def sum(self, state: Tensor) -> Tensor:
-        """Add up over all ranks."""
-        ...
-
-    def max(self, state: Tensor) -> Tensor:
-        """Take the largest over all ranks."""
-        ...
-
-    def gather(self, state: Tensor) -> tuple[list[Tensor], int]:
-        """Return every rank's tensor, in rank order, and the place of one's own."""
-        ...
 
 
 class Stream(Protocol):

@@ -15,9 +15,9 @@ SOURCE = Path(megalabel.__file__).parent
 
 # A module imports only from modules to its left, or from its own package.
 ORDER = [
-    "_version", "errors", "settings", "compiled", "split_mix", "progress", "types", "files", "ranks", "data", "metrics", "graphs", "augment",
-    "index", "losses", "encoders", "heads", "fusion", "batching", "recipes", "training", "model", "trainer", "report",
-    "serve", "plan", "integrations", "cli", "__main__",
+    "_version", "errors", "settings", "compiled", "split_mix", "progress", "ranks", "types", "files", "data", "metrics",
+    "graphs", "augment", "index", "losses", "encoders", "heads", "fusion", "batching", "recipes", "training", "model",
+    "trainer", "report", "serve", "plan", "integrations", "cli", "__main__",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "testing"}  # the front door, contract checks
 

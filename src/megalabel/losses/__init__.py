@@ -13,10 +13,10 @@ from megalabel.losses.probabilistic_contrastive import ProbabilisticContrastive
 from megalabel.losses.soft_top_k import SoftTopK
 from megalabel.losses.softmax import Softmax
 from megalabel.losses.squared_hinge import SquaredHinge
-from megalabel.losses.streamed import streamed
+from megalabel.losses.streaming.streamed import streamed
 from megalabel.losses.sum import Sum
 from megalabel.losses.sup_con import SupCon
-from megalabel.losses.symmetric import Symmetric
+from megalabel.losses.symmetric import Symmetric, on_candidates
 from megalabel.losses.triplet import Triplet
 
 __all__ = [
@@ -30,5 +30,6 @@ __all__ = [
     "SupCon",
     "Symmetric",
     "Triplet",
+    "on_candidates",
     "streamed",
 ]

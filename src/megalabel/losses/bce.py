@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch.nn.functional import softplus
 
-from megalabel.losses._base import RowLoss
-from megalabel.losses._cells import row_sum
-from megalabel.losses._streams import SeparableStream
+from megalabel.losses.base import RowLoss, row_sum
+from megalabel.losses.streaming.streams import SeparableStream
 from megalabel.losses.sum import Sum
 from megalabel.losses.symmetric import SymmetricSettings
 from megalabel.settings import NonNegative
@@ -19,7 +18,8 @@ from megalabel.types import Loss
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from megalabel.types import Positives, Ranks, Stream
+    from megalabel.ranks import Ranks
+    from megalabel.types import Positives, Stream
 
 FOLD = 20.0  # four exponentials of scores up to here can be multiplied in float32
 FAR = 40.0  # above it, softplus(x) is x to the last bit of float64

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Literal
 
 from torch.nn.functional import softplus
 
-from megalabel.losses._base import RowLoss, shares
-from megalabel.losses._cells import logsumexp, row_sum, spread
-from megalabel.losses._streams import LogSumExpStream
+from megalabel.losses.base import RowLoss, logsumexp, row_sum, shares, spread
 from megalabel.losses.bce import FAR, LossWithBCE
+from megalabel.losses.streaming.streams import LogSumExpStream
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from megalabel.types import Positives, Ranks, Stream
+    from megalabel.ranks import Ranks
+    from megalabel.types import Positives, Stream
 
 
 class DecoupledSoftmaxSettings(LossWithBCE):

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from megalabel.losses._base import RowLoss, require
-from megalabel.losses._cells import row_sum
-from megalabel.losses._streams import SeparableStream, TopStream
+from megalabel.losses.base import RowLoss, require, row_sum
 from megalabel.losses.bce import LossWithBCE
+from megalabel.losses.streaming.streams import SeparableStream, TopStream
 from megalabel.settings import NonNegative, PositiveFloat
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from megalabel.types import Positives, Ranks, Stream
+    from megalabel.ranks import Ranks
+    from megalabel.types import Positives, Stream
 
 
 class ProbabilisticContrastiveSettings(LossWithBCE):

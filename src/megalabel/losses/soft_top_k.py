@@ -10,18 +10,17 @@ from pydantic import PositiveInt
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
-from megalabel.losses._base import RowLoss, require, shares
-from megalabel.losses._cells import check_mask, find_positives, row_sum, split, spread
-from megalabel.losses._ranks import ALONE
-from megalabel.losses._streams import leaf, no_cells
-from megalabel.losses._threshold import Threshold
+from megalabel.losses.base import RowLoss, check_mask, find_positives, require, row_sum, shares, split, spread
 from megalabel.losses.bce import LossWithBCE
+from megalabel.losses.streaming.streams import leaf, no_cells
+from megalabel.losses.streaming.threshold import Threshold
+from megalabel.ranks import ALONE, Ranks
 from megalabel.settings import PositiveFloat
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from megalabel.types import Positives, Ranks, Stream, Targets
+    from megalabel.types import Positives, Stream, Targets
 
 CELLS = 1 << 18  # cells of a column chunk of the plain form: 1 MiB of float32, which stays in cache
 WIDTH = 4096  # and its widest: the search knows one maximum per chunk

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from megalabel.losses._base import RowLoss, choose, shares
-from megalabel.losses._cells import logsumexp, row_logsumexp, row_sum, spread
-from megalabel.losses._ranks import ALONE
-from megalabel.losses._streams import LogSumExpStream
+from megalabel.losses.base import RowLoss, choose, logsumexp, row_logsumexp, row_sum, shares, spread
 from megalabel.losses.bce import LossWithBCE
+from megalabel.losses.streaming.streams import LogSumExpStream
+from megalabel.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from megalabel.types import Positives, Ranks, Stream
+    from megalabel.types import Positives, Stream
 
 
 class SoftmaxSettings(LossWithBCE):

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch.nn.functional import relu
 
-from megalabel.losses._base import RowLoss, require
-from megalabel.losses._cells import row_sum
-from megalabel.losses._streams import SeparableStream
+from megalabel.losses.base import RowLoss, require, row_sum
 from megalabel.losses.bce import LossWithBCE
+from megalabel.losses.streaming.streams import SeparableStream
 from megalabel.settings import NonNegative
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from megalabel.types import Positives, Ranks, Stream
+    from megalabel.ranks import Ranks
+    from megalabel.types import Positives, Stream
 
 
 class SquaredHingeSettings(LossWithBCE):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from megalabel.losses._base import require
+from megalabel.losses.base import require
 from megalabel.losses.symmetric import given
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ class Sum:
         """Return each weight with its loss."""
         return list(zip(self.weights or (1.0,) * len(self.losses), self.losses, strict=True))
 
+    @property
+    def takes_columns(self) -> bool:
+        """Whether a part pairs columns and needs the label ids of per-row candidates."""
+        return any(getattr(loss, "takes_columns", False) for loss in self.losses)
+
     def __call__(
         self,
         scores: Tensor,
@@ -50,11 +55,13 @@ class Sum:
         mask: Tensor | None = None,
         *,
         log_q: Tensor | None = None,
+        columns: Tensor | None = None,
     ) -> Tensor:
-        """Return the weighted sum; arguments as in :class:`BCE`."""
-        extra = given(log_q=log_q)
-        total = [weight * loss(scores, targets, mask, **extra) for weight, loss in self.parts()]
-        result = total[0]
-        for value in total[1:]:
-            result = result + value
-        return result
+        """Return the weighted sum; arguments as in :class:`Symmetric`."""
+        total: Tensor | None = None
+        for weight, loss in self.parts():
+            extra = given(log_q=log_q, columns=columns if getattr(loss, "takes_columns", False) else None)
+            value = weight * loss(scores, targets, mask, **extra)
+            total = value if total is None else total + value
+        assert total is not None  # there is at least one part
+        return total

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import PositiveInt
 from torch.nn.functional import relu
 
-from megalabel.losses._base import RowLoss, require, shares
-from megalabel.losses._cells import NONE, row_sum, spread
-from megalabel.losses._streams import TopStream
+from megalabel.losses.base import NONE, RowLoss, require, row_sum, shares, spread
 from megalabel.losses.bce import LossWithBCE
+from megalabel.losses.streaming.streams import TopStream
 from megalabel.settings import PositiveFloat
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from megalabel.types import Positives, Ranks, Stream
+    from megalabel.ranks import Ranks
+    from megalabel.types import Positives, Stream
 
 
 class TripletSettings(LossWithBCE):

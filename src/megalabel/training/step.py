@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, embedding_bag
 
 from megalabel.batching.from_heads import HeadCandidates
-from megalabel.losses import streamed
+from megalabel.losses import on_candidates, streamed
 from megalabel.network.gradcache import GradientCache
 from megalabel.training.shard import pool_part, pool_sizes, shard_view
 from megalabel.types import LABELS
@@ -163,7 +163,7 @@ class Step:
         assert head.loss is not None
         if view.candidates is not None:
             scores = self._candidate_scores(side, head)
-            return head.loss(scores, view.targets, view.mask, **_columns(head.loss, view))
+            return on_candidates(head.loss, scores, view.targets, view.mask, view.candidates)
         part = view if ranks.alone else shard_view(view, head.own)
         if log_q is not None and not ranks.alone:
             log_q = log_q[pool_part(view.pool, head.own)]
@@ -253,11 +253,6 @@ def _own_pool(view: View, head: DenseHead, network: Network) -> Tensor | None:
     if view.pool is None or network.ranks.alone:
         return view.pool
     return view.pool[pool_part(view.pool, head.own)] - head.own.start
-
-
-def _columns(loss: Any, view: View) -> dict[str, Any]:
-    """Tell a loss that pairs columns which label each slot of a row holds."""
-    return {"columns": view.candidates} if getattr(loss, "pairs_columns", False) else {}
 
 
 def _union(first: Tensor | None, second: Tensor | None) -> Tensor | None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from megalabel.losses import SoftTopK
-from megalabel.losses._cells import split
+from megalabel.losses.base import split
 from megalabel.losses.soft_top_k import _solve
 
 

@@ -12,7 +12,7 @@ from megalabel.encoders.settings import ENCODERS, TransformerSettings
 from megalabel.errors import SettingError
 from megalabel.heads import head
 from megalabel.index import ExactIndex
-from megalabel.losses import _blocks
+from megalabel.losses.streaming import blocks as _blocks
 from megalabel.plan import _step, case, encoder_kinds, fitted, moments
 from megalabel.plan.encoder_kinds import BagSize, InceptionSize, TransformerSize
 from megalabel.plan.encoder_size import encoder_size, find_tokenizer

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from megalabel.losses._base import shares
-from megalabel.losses._cells import NONE, finite, row_max, row_sum, spread
+from megalabel.losses.base import NONE, finite, row_max, row_sum, shares, spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-    from megalabel.types import Positives, Ranks
+    from megalabel.ranks import Ranks
+    from megalabel.types import Positives
 
 
 def wide(like: Tensor) -> torch.dtype:
@@ -224,8 +224,9 @@ class TopStream:
 
     def finish(self) -> Tensor:
         """Return the row losses; the few gradients are kept."""
-        parts, mine = self._ranks.gather(self._top)
-        values, order = torch.cat(parts, 1).topk(self._k, 1)
+        mine, world, count = self._ranks.rank, self._ranks.world, len(self._top)
+        tops = self._ranks.gather(self._top, [count] * world).view(world, count, self._k)
+        values, order = tops.transpose(0, 1).reshape(count, world * self._k).topk(self._k, 1)
         top, scores = leaf(values), leaf(self._positives.scores)
         with torch.enable_grad():
             positives = replace(self._positives, scores=scores)

@@ -20,7 +20,7 @@ from megalabel.losses import (
     Triplet,
     streamed,
 )
-from megalabel.losses._blocks import Plan
+from megalabel.losses.streaming.blocks import Plan
 from megalabel.types import Targets
 
 LOSSES = [

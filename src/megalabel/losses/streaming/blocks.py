@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from megalabel.losses._cells import NONE
-from megalabel.losses._streams import Scratch
+from megalabel.losses.base import NONE
+from megalabel.losses.streaming.streams import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from megalabel.losses._blocks import Blocks
-from megalabel.losses._streams import Scratch, wide
+from megalabel.losses.streaming.blocks import Blocks
+from megalabel.losses.streaming.streams import Scratch, wide
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from megalabel.losses._blocks import Block, Plan, Problem
-    from megalabel.types import Ranks, Stream, StreamedLoss
+    from megalabel.losses.streaming.blocks import Block, Plan, Problem
+    from megalabel.ranks import Ranks
+    from megalabel.types import Stream, StreamedLoss
 
 GATHER = 4096  # cells whose vectors are gathered at once
 

@@ -28,15 +28,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from megalabel.losses._cells import NONE, finite, row_max, row_sum, spread
-from megalabel.losses._streams import Scratch, wide
+from megalabel.losses.base import NONE, finite, row_max, row_sum, spread
+from megalabel.losses.streaming.streams import Scratch, wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from megalabel.types import Positives, Ranks
+    from megalabel.ranks import Ranks
+    from megalabel.types import Positives
 
 OPEN = 1e30  # theta of a row whose every cell is wholly in: k at or above the number of cells
 PASSES = 24  # a bound that is not met in practice: 24 halvings of the bracket

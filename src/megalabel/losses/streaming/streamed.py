@@ -9,13 +9,12 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from megalabel.errors import DataError, SettingError
-from megalabel.losses._base import count_cells, divisor
-from megalabel.losses._blocks import Plan, Problem
-from megalabel.losses._cells import check_mask, find_positives
-from megalabel.losses._engine import Needs, Outcome, run
-from megalabel.losses._ranks import ALONE, Group
+from megalabel.losses.base import check_mask, count_cells, divisor, find_positives
+from megalabel.losses.streaming.blocks import Plan, Problem
+from megalabel.losses.streaming.engine import Needs, Outcome, run
 from megalabel.losses.sum import Sum
 from megalabel.losses.symmetric import Symmetric, turn
+from megalabel.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,14 +102,14 @@ def streamed(
     terms = _terms(loss)
     if log_q is not None:
         for term in terms:
-            getattr(term.loss, "_check_log_q", lambda: None)()
+            getattr(term.loss, "check_log_q", lambda: None)()
     kind = _kind(queries, labels)
     like = queries.new_empty(0, dtype=torch.float32 if kind in HALVES else kind)
     mask = None if mask is None else check_mask(mask, shape)
     positives = _by_column(find_positives(targets, shape, like, mask))
     plan = Plan.make(shape[0], like.element_size(), block, budget)
     grad = torch.is_grad_enabled()
-    job = _Job(terms, positives, mask, log_q, kind, plan, skip, Group(group), grad)
+    job = _Job(terms, positives, mask, log_q, kind, plan, skip, Ranks.of_group(group), grad)
     scale = temperature if isinstance(temperature, torch.Tensor) else queries.new_tensor(temperature, dtype=like.dtype)
     return cast("Tensor", _Streamed.apply(queries, labels, scale, bias, job))  # type: ignore[no-untyped-call]
 
@@ -156,7 +155,7 @@ class _Job:
     kind: torch.dtype
     plan: Plan
     skip: float | None
-    ranks: Group
+    ranks: Ranks
     grad: bool
 
     def run(
@@ -261,7 +260,7 @@ def _weighted(
     return [(term.weight / divisor(term.loss.reduction, rows, cells), term.loss) for term in terms]
 
 
-def _shrink(gradient: Tensor, bias: Tensor, ranks: Group) -> Tensor:
+def _shrink(gradient: Tensor, bias: Tensor, ranks: Ranks) -> Tensor:
     """Bring the gradient of the bias per label [P] to the shape of the bias."""
     if bias.numel() == 1 and gradient.numel() != 1:
         gradient = ranks.sum(gradient.sum())
