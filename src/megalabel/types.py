@@ -324,14 +324,25 @@ class Encoder(Protocol):
         """Name the tokenisation: the same string, in any process, where the same texts give the same tokens."""
         ...
 
-    def forward(self, tokens: Tokens, max_length: int | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tokens, max_length: int | None = None, layers: Sequence[int | tuple[int, ...]] | None = None
+    ) -> Tensor:
         """Return [n, dim] with its graph, row i for text i; ``max_length`` replaces the encoder's own.
 
-        Queries and labels of unlike length are cut each to its own by calling with each.
+        Queries and labels of unlike length are cut each to its own by calling with each. ``layers`` asks a
+        transformer for the vectors of several layers in one pass, [n, len(layers), dim]; layer 1 is its first
+        block, a tuple is the mean of its layers. Encoders of one layer refuse it.
         """
         ...
 
-    def encode(self, tokens: Tokens, max_length: int | None = None, *, normalise: bool = False) -> Tensor:
+    def encode(
+        self,
+        tokens: Tokens,
+        max_length: int | None = None,
+        *,
+        normalise: bool = False,
+        layers: Sequence[int | tuple[int, ...]] | None = None,
+    ) -> Tensor:
         """Return what ``forward`` gives in evaluation mode, without graph, in float32 on the CPU, with progress.
 
         ``normalise`` scales rows to length 1. The mode of the module stays as it was.

@@ -77,6 +77,13 @@ def test_is_an_encoder(encoder):
     assert vectors.dtype == torch.float32
 
 
+def test_layers_are_refused_by_encoders_of_one_layer(encoder):
+    if encoder.kind != "transformer":  # which has several
+        for call in (encoder, encoder.encode):
+            with pytest.raises(SettingError, match=rf"layers is \[1\], but the encoder '{encoder.kind}' has one layer"):
+                call(encoder.tokenise(TEXTS), layers=[1])
+
+
 def test_folder_gives_the_same_encoder_without_its_source(encoder, tmp_path, monkeypatch):
     tokens = encoder.tokenise(TEXTS)
     with torch.no_grad():

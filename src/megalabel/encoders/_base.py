@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 import orjson
@@ -13,17 +14,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize as to_unit_length
 
+from megalabel.errors import SettingError
 from megalabel.files import writing, writing_folder
 from megalabel.progress import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from os import PathLike
 
     from megalabel.types import Tokens
 
-__all__ = ["SETTINGS", "BaseEncoder"]
+__all__ = ["SETTINGS", "BaseEncoder", "Layers"]
 
+Layers: TypeAlias = Sequence[int | tuple[int, ...]]  # from 1; a tuple stands for the mean of its layers
 SETTINGS = "encoder.json"
 _GROUP = 1_024  # texts handed to forward at a time
 
@@ -46,21 +48,28 @@ class BaseEncoder(nn.Module, ABC):
         """Name the tokenisation."""
 
     @abstractmethod
-    def forward(self, tokens: Tokens, max_length: int | None = None) -> Tensor:
-        """Return vectors [n, dim] with their graph."""
+    def forward(self, tokens: Tokens, max_length: int | None = None, layers: Layers | None = None) -> Tensor:
+        """Return vectors [n, dim] with their graph; with ``layers``, [n, len(layers), dim]."""
 
     @abstractmethod
     def _write(self, folder: Path) -> None:
         """Write weights and tokenizer into an empty folder."""
 
     @torch.no_grad()
-    def encode(self, tokens: Tokens, max_length: int | None = None, *, normalise: bool = False) -> Tensor:
-        """Return vectors [n, dim] of the texts for use: no dropout, no graph, float32 on the CPU.
+    def encode(
+        self,
+        tokens: Tokens,
+        max_length: int | None = None,
+        *,
+        normalise: bool = False,
+        layers: Layers | None = None,
+    ) -> Tensor:
+        """Return vectors [n, dim] of the texts, or [n, len(layers), dim]: no dropout, no graph, float32 on the CPU.
 
-        ``normalise`` scales them to length 1, so that products are cosines. Longest texts go
-        first, so that memory is at its peak at once.
+        ``normalise`` scales each vector to length 1, so that products are cosines. Longest texts go
+        first, so that memory peaks at once.
         """
-        vectors = torch.empty(len(tokens), self.dim)
+        vectors = torch.empty(len(tokens), *(() if layers is None else (len(layers),)), self.dim)
         order = np.argsort(-tokens.lengths, kind="stable")
         modes = [(module, module.training) for module in self.modules()]
         self.eval()
@@ -68,13 +77,21 @@ class BaseEncoder(nn.Module, ABC):
             with progress("encoding", total=len(tokens), unit="texts") as step:
                 for start in range(0, len(tokens), _GROUP):
                     rows = order[start : start + _GROUP]
-                    found = self(tokens.take(rows), max_length).float()
-                    vectors[torch.from_numpy(rows)] = (to_unit_length(found, dim=1) if normalise else found).cpu()
+                    part = self(tokens.take(rows), max_length, layers).float()
+                    vectors[torch.from_numpy(rows)] = (to_unit_length(part, dim=-1) if normalise else part).cpu()
                     step(len(rows))
         finally:
             for module, mode in modes:
                 module.training = mode
         return vectors
+
+    def _refuse_layers(self, layers: Layers | None) -> None:
+        """Raise a SettingError if single layers of an encoder with one layer are asked for."""
+        if layers is not None:
+            raise SettingError(
+                f"layers is {list(layers)}, but the encoder {self.kind!r} has one layer",
+                remedy="leave layers out, or use a transformer",
+            )
 
     def config(self) -> dict[str, Any]:
         """Return ``kind`` and the arguments of the constructor, ready for JSON."""

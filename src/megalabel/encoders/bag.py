@@ -19,6 +19,8 @@ from megalabel.types import Tokens
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from megalabel.encoders._base import Layers
+
 
 __all__ = ["BagEncoder"]
 
@@ -105,8 +107,9 @@ class BagEncoder(TableEncoder):
         self.drop = nn.Dropout(dropout)
         self._begin(folder, saved=saved)
 
-    def forward(self, tokens: Tokens, max_length: int | None = None) -> Tensor:
+    def forward(self, tokens: Tokens, max_length: int | None = None, layers: Layers | None = None) -> Tensor:
         """Return vectors [n, dim]; a text without features gives zeros."""
+        self._refuse_layers(layers)
         most = self.max_length if max_length is None else max_length
         if most is not None:
             tokens = tokens.take(np.arange(len(tokens)), most)

@@ -18,6 +18,7 @@ from megalabel.errors import SettingError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from megalabel.encoders._base import Layers
     from megalabel.types import Tokens
 
 __all__ = ["InceptionEncoder"]
@@ -121,8 +122,9 @@ class InceptionEncoder(TableEncoder):
         self.drop = nn.Dropout(dropout)
         self._begin(folder, saved=saved)
 
-    def forward(self, tokens: Tokens, max_length: int | None = None) -> Tensor:
+    def forward(self, tokens: Tokens, max_length: int | None = None, layers: Layers | None = None) -> Tensor:
         """Return vectors [n, dim]; never more than the encoder's own ``max_length`` tokens of a text count."""
+        self._refuse_layers(layers)
         most = self.max_length if max_length is None else min(max_length, self.max_length)
         lengths = np.minimum(tokens.lengths, most)
         order = np.argsort(lengths, kind="stable")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from megalabel.data.tokens import Tokeniser
-from megalabel.encoders._base import BaseEncoder
+from megalabel.encoders._base import BaseEncoder, Layers
 from megalabel.encoders._fast_dropout import use_fast_dropout
 from megalabel.encoders._packed import Runs, first_position, use_packed_attention
 from megalabel.encoders._source import folder_of, stays_local
@@ -103,14 +103,20 @@ class TransformerEncoder(BaseEncoder):
         """Return a hash of the tokenizer."""
         return self._tokeniser.fingerprint()
 
-    def forward(self, tokens: Tokens, max_length: int | None = None) -> Tensor:
-        """Return vectors [n, dim]; ``max_length`` (special tokens included) replaces the encoder's own."""
+    def forward(self, tokens: Tokens, max_length: int | None = None, layers: Layers | None = None) -> Tensor:
+        """Return vectors [n, dim]; ``max_length`` (special tokens included) replaces the encoder's own.
+
+        With ``layers``, return [n, len(layers), dim] in one pass: entry k is the pooled state after block k, from 1
+        for the first, and the number of blocks gives the plain output; a tuple gives the mean of its layers. All
+        pass through the projection if there is one.
+        """
+        taps = None if layers is None else self._taps(layers)
         longest = self.max_length if max_length is None else self._check_lengths(max_length)
         room = longest - len(self._before) - len(self._after)
         if len(tokens) == 0:
-            return torch.empty(0, self.dim, device=self.model.device)
+            return torch.empty(0, *(() if taps is None else (len(taps),)), self.dim, device=self.model.device)
         groups = list(self._groups(np.minimum(tokens.lengths, room)))
-        vectors = torch.cat([self._encode(tokens.take(rows, room)) for rows in groups])
+        vectors = torch.cat([self._encode(tokens.take(rows, room), taps) for rows in groups])
         back = torch.from_numpy(np.argsort(np.concatenate(groups)))
         return vectors.index_select(0, back.to(vectors.device))
 
@@ -124,44 +130,60 @@ class TransformerEncoder(BaseEncoder):
             yield order[start : start + count]
             start += count
 
-    def _encode(self, tokens: Tokens) -> Tensor:
-        """Return the vectors of texts that fit into one batch."""
-        if self._packs and self.model.device.type == "cpu":
-            vectors = self._encode_packed(tokens)
-        else:
-            vectors = self._encode_padded(tokens)
+    def _encode(self, tokens: Tokens, taps: list[tuple[int, ...]] | None) -> Tensor:
+        """Return the vectors of texts that fit into one batch, [b, dim], or [b, taps, dim]."""
+        count = self.model.config.num_hidden_layers
+        top = count + 1 - self.layers  # the first of the layers that plain vectors are pooled from
+        packed = self._packs and self.model.device.type == "cpu"
+        pooled = (self._pool_packed if packed else self._pool_padded)(
+            tokens, range(count, top - 1, -1) if taps is None else sorted({layer for tap in taps for layer in tap})
+        )
+        if taps is None:
+            return self._projected(torch.cat(list(pooled.values()), dim=1))
+        means = (torch.stack([pooled[layer] for layer in tap]).mean(dim=0) for tap in taps)
+        return torch.stack([self._projected(mean) for mean in means], dim=1)
+
+    def _projected(self, vectors: Tensor) -> Tensor:
         return vectors if self.project is None else linear(vectors, self.project)
 
-    def _encode_packed(self, tokens: Tokens) -> Tensor:
-        """Return the pooled vectors of texts laid end to end."""
+    def _pool_packed(self, tokens: Tokens, layers: Sequence[int]) -> dict[int, Tensor]:
+        """Return the pooled states [b, hidden] of the layers, for texts laid end to end."""
         runs = Runs.of(tokens.lengths + len(self._before) + len(self._after))
         padded, mask = self._padded(tokens)
         kept = mask.astype(bool)
         parts = (padded[kept], kept.nonzero()[1] + self._first)
         ids, positions = (torch.from_numpy(part).unsqueeze(0) for part in parts)
-        out = self.model(input_ids=ids, position_ids=positions, runs=runs, **self._ask())
-        pooled = []
-        for hidden in self._layers_of(out):
+        pooled = {}
+        for layer, hidden in self._states(layers, input_ids=ids, position_ids=positions, runs=runs):
             texts = runs.split(hidden.squeeze(0).float())
-            pooled.append(torch.cat([part[:, 0] if self.pooling == "cls" else part.mean(dim=1) for part in texts]))
-        return torch.cat(pooled, dim=1)
+            pooled[layer] = torch.cat([part[:, 0] if self.pooling == "cls" else part.mean(dim=1) for part in texts])
+        return pooled
 
-    def _encode_padded(self, tokens: Tokens) -> Tensor:
-        """Return the pooled vectors of texts padded to the longest."""
-        device = self.model.device
-        ids, mask = (torch.from_numpy(part).to(device) for part in self._padded(tokens))
-        out = self.model(input_ids=ids, attention_mask=mask, **self._ask())
-        return torch.cat([self._pool(hidden.float(), mask) for hidden in self._layers_of(out)], dim=1)
+    def _pool_padded(self, tokens: Tokens, layers: Sequence[int]) -> dict[int, Tensor]:
+        """Return the pooled states [b, hidden] of the layers, for texts padded to the longest."""
+        ids, mask = (torch.from_numpy(part).to(self.model.device) for part in self._padded(tokens))
+        states = self._states(layers, input_ids=ids, attention_mask=mask)
+        return {layer: self._pool(hidden.float(), mask) for layer, hidden in states}
 
-    def _ask(self) -> dict[str, bool]:
-        """Return what the model is told to give back."""
-        return {"output_hidden_states": self.layers > 1, "return_dict": True}
+    def _states(self, layers: Sequence[int], **inputs: Any) -> Iterator[tuple[int, Tensor]]:
+        """Run the model and yield the hidden states after each of the layers."""
+        count = self.model.config.num_hidden_layers
+        out = self.model(**inputs, output_hidden_states=any(layer < count for layer in layers), return_dict=True)
+        for layer in layers:
+            yield layer, out.last_hidden_state if layer == count else out.hidden_states[layer]
 
-    def _layers_of(self, out: Any) -> list[Tensor]:
-        """Return the states of the last layers, the last one first."""
-        if self.layers == 1:
-            return [out.last_hidden_state]
-        return [out.last_hidden_state, *(out.hidden_states[-layer] for layer in range(2, self.layers + 1))]
+    def _taps(self, layers: Layers) -> list[tuple[int, ...]]:
+        """Return the layers of each tap if the model has them."""
+        taps = [tap if isinstance(tap, tuple) else (tap,) for tap in layers]
+        count = self.model.config.num_hidden_layers
+        if not taps or not all(tap and all(1 <= layer <= count for layer in tap) for tap in taps):
+            raise SettingError(f"layers is {list(layers)}", remedy=f"{self.source} has layers 1 to {count}")
+        if self.layers > 1:
+            raise SettingError(
+                f"layers is {list(layers)}, but the encoder concatenates its last {self.layers} layers",
+                remedy="set encoder.options.layers to 1",
+            )
+        return taps
 
     def _padded(self, tokens: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return ids and mask [b, t] with the model's special tokens around each text."""

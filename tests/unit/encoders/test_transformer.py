@@ -59,7 +59,7 @@ def test_pooling_layers_and_dropout(tmp_path, encoder):
     torch.testing.assert_close(mean.encode(tokens)[:1], states[-1].mean(dim=1))
 
 
-def small_model(folder):
+def small_model(folder, layers=2):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
 
@@ -69,9 +69,94 @@ def small_model(folder):
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)
     torch.manual_seed(0)
-    config = DistilBertConfig(vocab_size=6, dim=8, n_layers=2, n_heads=2, hidden_dim=8, max_position_embeddings=8)
+    config = DistilBertConfig(vocab_size=6, dim=8, n_layers=layers, n_heads=2, hidden_dim=8, max_position_embeddings=8)
     DistilBertModel(config).half().save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture
+def deep(tmp_path):
+    """An encoder of four layers without dropout, in training mode, with and without a projection."""
+
+    def deep(packed=True, **options):
+        encoder = TransformerEncoder(small_model(tmp_path / "deep", layers=4), max_length=8, dropout=0.0, **options)
+        assert encoder._packs
+        encoder._packs = packed
+        return encoder
+
+    return deep
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("options", [{}, {"pooling": "cls"}, {"projection": 3}], ids=str)
+def test_the_last_tap_is_the_plain_output_bit_for_bit(deep, packed, options):
+    encoder = deep(packed, **options, batch_tokens=10)
+    tokens = encoder.tokenise(["a b a", "", "b", "a a"])
+    taps = encoder(tokens, layers=[4, 1, 4])
+    assert taps.shape == (4, 3, encoder.dim)
+    assert torch.equal(taps[:, 0], encoder(tokens))
+    assert torch.equal(taps[:, 2], encoder(tokens))
+    encoded = encoder.encode(tokens, layers=[4, 1])
+    assert torch.equal(encoded[:, 0], encoder.encode(tokens))
+    assert not torch.allclose(encoded[:, 1], encoded[:, 0])
+    unit = encoder.encode(tokens, layers=[4, 1], normalise=True)
+    torch.testing.assert_close(unit, torch.nn.functional.normalize(encoded, dim=2))
+    assert encoder(tokens.take([]), layers=[1, 2]).shape == encoder.encode(tokens.take([]), layers=[1, 2]).shape
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_taps_are_the_hidden_states_of_the_model(deep, packed, pooling):
+    encoder = deep(packed, pooling=pooling)
+    taps = encoder.encode(encoder.tokenise(["b", "a b"]), layers=[1, 2, 3, 4, (1, 3), (2,)])
+    with torch.no_grad():
+        states = encoder.model.eval()(torch.tensor([[2, 4, 5, 3]]), output_hidden_states=True).hidden_states
+    pooled = [state[0, 0] if pooling == "cls" else state[0].mean(dim=0) for state in states]
+    torch.testing.assert_close(taps[1, :4], torch.stack(pooled[1:]))
+    torch.testing.assert_close(taps[1, 4], (pooled[1] + pooled[3]) / 2)
+    assert torch.equal(taps[:, 5], taps[:, 1])
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_gradients_reach_lower_layers_only_through_the_taps_in_use(deep, packed):
+    encoder = deep(packed)
+    blocks = encoder.model.transformer.layer
+
+    def reached(choose):
+        encoder.zero_grad(set_to_none=True)
+        choose(encoder(encoder.tokenise(["a b", "b"]), layers=[1, (2, 3), 4])).square().sum().backward()
+        return [any(part.grad is not None and bool(part.grad.any()) for part in block.parameters()) for block in blocks]
+
+    assert reached(lambda taps: taps[:, 0]) == [True, False, False, False]
+    assert reached(lambda taps: taps[:, 1]) == [True, True, True, False]
+    assert reached(lambda taps: taps[:, 2]) == [True, True, True, True]
+    total = encoder.zero_grad() or encoder(encoder.tokenise(["a b"]), layers=[2, 4])
+    lower, upper = (
+        torch.autograd.grad(total[:, tap].square().sum(), blocks[0].parameters(), retain_graph=True) for tap in (0, 1)
+    )
+    both = torch.autograd.grad(total.square().sum(), blocks[0].parameters())
+    for a, b, c in zip(lower, upper, both, strict=True):
+        torch.testing.assert_close(a + b, c)
+
+
+@pytest.mark.parametrize(
+    ("layers", "options", "words"),
+    [
+        ([0], {}, r"layers is \[0\].* has layers 1 to 4"),
+        ([5], {}, "1 to 4"),
+        ([(1, 5)], {}, "1 to 4"),
+        ([-1], {}, "1 to 4"),
+        ([], {}, "1 to 4"),
+        ([()], {}, "1 to 4"),
+        ([1], {"layers": 2}, "concatenates its last 2 layers; set encoder.options.layers to 1"),
+    ],
+)
+def test_layers_a_model_has_not_are_refused(deep, layers, options, words):
+    encoder = deep(**options)
+    for call in (encoder, encoder.encode):
+        with pytest.raises(SettingError, match=words) as error:
+            call(encoder.tokenise(["a"]), layers=layers)
+        assert "\n" not in str(error.value)
 
 
 def test_weights_are_float32_whatever_they_were(tmp_path):
