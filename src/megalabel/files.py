@@ -56,7 +56,7 @@ def find(folder: Path, *names: str) -> Path | None:
 
 
 def need(folder: Path, *names: str) -> Path:
-    """Return what :func:`find` finds; nothing found is a DataError that says which names would do."""
+    """Return the result of :func:`find`; raises a DataError with the valid names if there is none."""
     path = find(folder, *names)
     if path is not None:
         return path

@@ -13,8 +13,7 @@ from megalabel.augment._rows import Augmentation, TokenTable, check_texts, choos
 from megalabel.data.dataset import Split
 from megalabel.errors import DataError, SettingError
 from megalabel.graphs.cooccurrence import cooccurrence
-from megalabel.graphs.random_walk import random_walk
-from megalabel.graphs.walk_targets import walk_targets
+from megalabel.graphs.random_walk import random_walk, walk_targets
 from megalabel.metrics.bins import volume_groups
 
 if TYPE_CHECKING:

@@ -80,14 +80,14 @@ def synonyms(
     train, rng = data.train, np.random.default_rng(seed)
     known = {token: row for row, token in enumerate(vocabulary) if WORD.fullmatch(token)}
     picked = rng.choice(len(train), how_many(share, len(train)), replace=False)
-    found = {row: _pick(train.texts[row], known, words, rng) for row in np.sort(picked).tolist()}
-    found = {row: places for row, places in found.items() if places}
-    if len(known) < 2 or not found:
+    replaced = {row: _pick(train.texts[row], known, words, rng) for row in np.sort(picked).tolist()}
+    replaced = {row: places for row, places in replaced.items() if places}
+    if len(known) < 2 or not replaced:
         raise DataError("no word of the train texts stands in the vocabulary", remedy="give the table of another model")
-    near = _near_words(vectors, known, sorted({word for places in found.values() for _, _, word in places}), top)
-    texts = [_exchange(train.texts[row], places, near, rng) for row, places in found.items()]
-    copies = train.rows(np.array(list(found), dtype=np.int64))
-    uids = name_rows("synonyms", found, train.uids)
+    near = _near_words(vectors, known, sorted({word for places in replaced.values() for _, _, word in places}), top)
+    texts = [_exchange(train.texts[row], places, near, rng) for row, places in replaced.items()]
+    copies = train.rows(np.array(list(replaced), dtype=np.int64))
+    uids = name_rows("synonyms", replaced, train.uids)
     return data.replace(train=train + Split(texts, copies.targets, uids, copies.filter))
 
 
@@ -103,17 +103,17 @@ def _pick(text: str, known: dict[str, int], words: float, rng: np.random.Generat
 
 
 def _near_words(
-    vectors: NDArray[np.float32], known: dict[str, int], wanted: list[str], top: int
+    vectors: NDArray[np.float32], known: dict[str, int], words: list[str], top: int
 ) -> dict[str, list[str]]:
-    """Return the nearest other words of each wanted one."""
+    """Return the nearest other words of each words one."""
     names = list(known)
     place = {name: n for n, name in enumerate(names)}
     table = np.asarray(vectors, dtype=np.float32)[list(known.values())]
     table = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
     top = min(top, len(names) - 1)
     near = {}
-    for start in range(0, len(wanted), BLOCK):
-        part = wanted[start : start + BLOCK]
+    for start in range(0, len(words), BLOCK):
+        part = words[start : start + BLOCK]
         own = np.array([place[word] for word in part])
         cosines = table[own] @ table.T
         cosines[np.arange(len(own)), own] = -np.inf

@@ -38,12 +38,12 @@ def load(
     text = str(source)
     path = Path(source)
     try:
-        there = path.exists()
+        exists = path.exists()
     except OSError as error:
         raise DataError(f"this path cannot be read ({error.strerror})", path=path) from error
-    if format is None and text.partition(":")[0] in BUILTIN and not there:
+    if format is None and text.partition(":")[0] in BUILTIN and not exists:
         return build(text, say=say)
-    if not there and isinstance(source, str) and format is None and path.name == text:
+    if not exists and isinstance(source, str) and format is None and path.name == text:
         raise unknown_name(text)
     if format is None:
         format, why = detect(path)

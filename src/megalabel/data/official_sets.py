@@ -71,10 +71,10 @@ def find_official_set(name: str) -> OfficialSet:
     >>> find_official_set("lf-amazontitles-131k").labels
     131073
     """
-    found = {known.lower(): official for known, official in OFFICIAL_SETS.items()}.get(name.lower())
-    if found is None:
+    official = {official_name.lower(): entry for official_name, entry in OFFICIAL_SETS.items()}.get(name.lower())
+    if official is None:
         raise SettingError(f"there is no official set {name!r}", remedy=nearest(name, OFFICIAL_SETS))
-    return found
+    return official
 
 
 def recognise(data: Dataset) -> OfficialSet | None:
@@ -84,9 +84,9 @@ def recognise(data: Dataset) -> OfficialSet | None:
     """
     train = len(data.train) + (0 if data.val is None else len(data.val))
     sizes = (len(data.labels), train, len(data.test))
-    found = [known for known in OFFICIAL_SETS.values() if (known.labels, known.train, known.test) == sizes]
-    if len(found) < 2:
-        return found[0] if found else None
+    matches = [known for known in OFFICIAL_SETS.values() if (known.labels, known.train, known.test) == sizes]
+    if len(matches) < 2:
+        return matches[0] if matches else None
     words = sum(len(text.split()) for text in data.test.texts) / len(data.test)
     fields = "title" if words < SHORT else "title+content"
-    return next(known for known in found if known.fields == fields)
+    return next(known for known in matches if known.fields == fields)

@@ -36,18 +36,18 @@ def read_predictions(path: str | PathLike[str], split: Split, labels: int) -> tu
     scores = array("d")
     for number, line in json_rows(path):
         rows.append(_row(line, place, len(rows), split, path, number))
-        found = _list(line, "labels", path, number)
-        _extend(ids, found, "label id", path, number)
+        ranking = _list(line, "labels", path, number)
+        _extend(ids, ranking, "label id", path, number)
         if "scores" in line:
             values = _list(line, "scores", path, number)
-            if len(values) != len(found):
-                raise DataError(f"{len(found)} labels but {len(values)} scores", path=path, line=number)
+            if len(values) != len(ranking):
+                raise DataError(f"{len(ranking)} labels but {len(values)} scores", path=path, line=number)
             _extend(scores, values, "score", path, number)
         else:
-            scores.extend([0.0] * len(found))
+            scores.extend([0.0] * len(ranking))
         lines.append(number)
         starts.append(len(ids))
-        width = max(width, len(found))
+        width = max(width, len(ranking))
     if not rows:
         raise DataError("there is no prediction in this file", path=path)
     flat = np.frombuffer(ids, dtype=np.int64) if ids else np.empty(0, dtype=np.int64)
@@ -61,12 +61,12 @@ def read_predictions(path: str | PathLike[str], split: Split, labels: int) -> tu
     return out, len(split) - len(rows)
 
 
-def write_predictions(path: str | PathLike[str], split: Split, found: TopK) -> None:
+def write_predictions(path: str | PathLike[str], split: Split, predictions: TopK) -> None:
     """Write the ranking of every point of a split, whole or not at all."""
     import orjson
 
     with writing(path) as out:
-        lines = zip(split.uids, found.ids, found.scores, strict=True)
+        lines = zip(split.uids, predictions.ids, predictions.scores, strict=True)
         for uid, ids, scores in track(lines, "writing predictions", total=len(split)):
             real = ids >= 0
             row = {"uid": uid, "labels": ids[real].tolist(), "scores": scores[real].tolist()}

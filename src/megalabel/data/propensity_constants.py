@@ -6,7 +6,7 @@ import re
 
 __all__ = ["propensity_constants"]
 
-# The first pattern found in the name, lower case and without punctuation, decides.
+# The first pattern that occurs in the name, in lower case and without punctuation.
 _CATALOGUE = (
     (r"wikiseealso", (0.55, 1.5)),  # must come first: it is no Wikipedia category set
     (r"wiki(pedia|pedialarge|titles)500k|wikilshtc", (0.5, 0.4)),

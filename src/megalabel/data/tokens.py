@@ -108,28 +108,28 @@ def tokenise_in_chunks(texts: Sequence[str], tokenise: Callable[[Sequence[str]],
 
 
 def store_tokens(texts: Sequence[str], tokenizer: Tokenizer | Tokenises, *, folder: Path | None = None) -> Tokens:
-    """Tokenise once and map the result from disk ever after.
+    """Tokenise texts once, store the tokens on disk and map them into memory from then on.
 
-    ``tokenizer`` is one of the tokenizers library, or an encoder. The store is found again
-    by a hash of the texts and of the tokenizer, in ``folder`` (by default the cache of the
-    user). Ids take the smallest integer type that holds the vocabulary; while they are
-    made, memory stays at one chunk. A damaged store is made anew; two processes may build
-    the same one at once. Where the disk cannot be written, the tokens stay in memory.
+    ``tokenizer`` is one of the tokenizers library, or an encoder. The store is keyed by a hash
+    of the texts and of the tokenizer and lies in ``folder`` (default: the user's cache). Ids
+    have the smallest integer type that holds the vocabulary. Writing holds one chunk in memory.
+    A damaged store is rebuilt; several processes may build the same store at the same time.
+    If the disk cannot be written, the tokens stay in memory.
     """
     source = tokenizer if isinstance(tokenizer, Tokenises) else Tokeniser(tokenizer)
     home = folder if folder is not None else cache_folder("tokens")
     place = home / _key(texts, source)
-    found = _open(place)
-    if found is not None:
-        return found
+    stored = _open(place)
+    if stored is not None:
+        return stored
     try:
         with writing_folder(place, overwrite=True) as temporary:
             _write(temporary, texts, source)
     except WriteError:
-        found = _open(place)  # another process may have been first
-        return found if found is not None else source.tokenise(texts)
-    found = _open(place)
-    return found if found is not None else source.tokenise(texts)
+        stored = _open(place)  # another process may have been first
+        return stored if stored is not None else source.tokenise(texts)
+    stored = _open(place)
+    return stored if stored is not None else source.tokenise(texts)
 
 
 def _write(folder: Path, texts: Sequence[str], source: Tokenises) -> None:

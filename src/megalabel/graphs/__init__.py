@@ -8,13 +8,11 @@ only; dense vectors are partitioned by torch, which is loaded when it is asked f
 
 from megalabel.graphs.cooccurrence import cooccurrence
 from megalabel.graphs.normalise import normalise
-from megalabel.graphs.partition import partition
-from megalabel.graphs.partition_tree import partition_tree
+from megalabel.graphs.partition import partition, partition_tree
 from megalabel.graphs.pifa import pifa
 from megalabel.graphs.prune import prune
-from megalabel.graphs.random_walk import random_walk
+from megalabel.graphs.random_walk import random_walk, walk_targets
 from megalabel.graphs.store import load_graph, save_graph
-from megalabel.graphs.walk_targets import walk_targets
 
 __all__ = [
     "cooccurrence",

@@ -47,13 +47,13 @@ def as_graph(graph: sparse.csr_matrix) -> sparse.csr_matrix:
     """Return a square graph as csr, float32, each cell once, columns sorted; the caller's matrix stays as it is."""
     if not sparse.issparse(graph) or graph.ndim != 2 or graph.shape[0] != graph.shape[1]:
         raise DataError("a label graph must be a sparse square matrix [L, L]")
-    found = sparse.csr_matrix(graph, dtype=np.float32)
-    if not found.has_canonical_format:
-        found = found.copy()
-        found.sum_duplicates()
-    if not (np.all(found.data >= 0) and np.all(np.isfinite(found.data))):
+    matrix = sparse.csr_matrix(graph, dtype=np.float32)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    if not (np.all(matrix.data >= 0) and np.all(np.isfinite(matrix.data))):
         raise DataError("the weights of a label graph must be finite and not negative")
-    return found
+    return matrix
 
 
 def row_numbers(matrix: sparse.csr_matrix) -> NDArray[np.int64]:
@@ -75,6 +75,6 @@ def stack(parts: list[sparse.csr_matrix]) -> sparse.csr_matrix:
         indices[cell : cell + part.nnz], data[cell : cell + part.nnz] = part.indices, part.data
         indptr[row + 1 : row + 1 + part.shape[0]] = part.indptr[1:] + cell
         row, cell = row + part.shape[0], cell + part.nnz
-    found = sparse.csr_matrix((data, indices, indptr), shape=shape)
-    found.has_canonical_format = True
-    return found
+    matrix = sparse.csr_matrix((data, indices, indptr), shape=shape)
+    matrix.has_canonical_format = True
+    return matrix

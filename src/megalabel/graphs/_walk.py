@@ -51,23 +51,23 @@ def walk(
             continue
         _draw(own, seed, reset, draws, again)
         _hop(own, draws, again, labels, point_starts, points, label_starts, ends)
-        found = 0
+        distinct = 0
         for hop in range(length):
-            here = ends[hop]
-            if counts[here] == 0:
-                seen[found] = here
-                found += 1
-            counts[here] += 1
+            label = ends[hop]
+            if counts[label] == 0:
+                seen[distinct] = label
+                distinct += 1
+            counts[label] += 1
         if counts[own] == 0:
             counts[own] = 1
-            seen[found] = own
-            found += 1
-        kept = _most_visited(own, seen[:found], counts, length, top)
+            seen[distinct] = own
+            distinct += 1
+        kept = _most_visited(own, seen[:distinct], counts, length, top)
         for place in range(len(kept)):
             columns[row, place] = kept[place]
             visits[row, place] = counts[kept[place]]
         sizes[row] = len(kept)
-        for place in range(found):
+        for place in range(distinct):
             counts[seen[place]] = 0
     return sizes
 
@@ -111,8 +111,8 @@ def _hop(
         ends[hop] = labels[_choose(draws[hop] & _LOW, point_starts[point], point_starts[point + 1])]
     for hop in range(1, len(draws)):
         if not again[hop]:
-            here = ends[hop - 1]
-            point = points[_choose(draws[hop] >> _HALF, label_starts[here], label_starts[here + 1])]
+            label = ends[hop - 1]
+            point = points[_choose(draws[hop] >> _HALF, label_starts[label], label_starts[label + 1])]
             ends[hop] = labels[_choose(draws[hop] & _LOW, point_starts[point], point_starts[point + 1])]
 
 

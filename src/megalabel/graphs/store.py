@@ -34,18 +34,18 @@ def save_graph(graph: sparse.csr_matrix, path: str | PathLike[str], labels: Labe
         path: file to write; an old one is replaced.
         labels: the L labels of the data set the graph was made from.
     """
-    found = as_graph(graph)
-    if found.shape[0] != len(labels):
-        raise DataError(f"the graph has {found.shape[0]} labels, the data set has {len(labels)}")
+    matrix = as_graph(graph)
+    if matrix.shape[0] != len(labels):
+        raise DataError(f"the graph has {matrix.shape[0]} labels, the data set has {len(labels)}")
     with writing(path) as out:
         np.savez(
             out,
             mark=np.frombuffer(_MARK.encode(), dtype=np.uint8),
             labels=np.array([len(labels)], dtype=np.int64),
             hash=np.frombuffer(_hash(labels).encode(), dtype=np.uint8),
-            indptr=found.indptr.astype(np.int64),
-            indices=found.indices,
-            data=found.data,
+            indptr=matrix.indptr.astype(np.int64),
+            indices=matrix.indices,
+            data=matrix.data,
         )
 
 
@@ -115,8 +115,8 @@ def _text(array: np.ndarray) -> str:
 
 def _hash(labels: Labels) -> str:
     """Return the SHA-256 of all uids and texts, each behind its length so that none can run into the next."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for uid, text in zip(labels.uids, labels.texts, strict=True):
         one, other = uid.encode("utf-8", "surrogatepass"), text.encode("utf-8", "surrogatepass")
-        found.update(b"%d %d " % (len(one), len(other)) + one + other)
-    return found.hexdigest()
+        digest.update(b"%d %d " % (len(one), len(other)) + one + other)
+    return digest.hexdigest()

@@ -24,8 +24,8 @@ def faiss_threads(most: int | None = None, *, count: int | None = None) -> Itera
     import faiss
 
     before = faiss.omp_get_max_threads()
-    wanted = count or torch.get_num_threads()
-    faiss.omp_set_num_threads(wanted if most is None else max(1, min(most, wanted)))
+    threads = count or torch.get_num_threads()
+    faiss.omp_set_num_threads(threads if most is None else max(1, min(most, threads)))
     try:
         yield faiss
     finally:

@@ -66,7 +66,7 @@ def decide(
     best: NDArray[np.float32],
     ids: NDArray[np.int64],
     scores: NDArray[np.float32],
-    found: NDArray[np.int64],
+    top_ids: NDArray[np.int64],
     crowded: NDArray[np.bool_],
     first: int,
     last: int,
@@ -94,7 +94,7 @@ def decide(
             if not rough[place] < floor:
                 rough[near], held[near] = _product(labels[held[place]], queries[query]), held[place]
                 near += 1
-        _sort(rough[:near], held[:near], scores[query], found[query])
+        _sort(rough[:near], held[:near], scores[query], top_ids[query])
 
 
 @compiled
@@ -103,7 +103,7 @@ def rank(
     queries: NDArray[np.float32],
     proposed: NDArray[np.int64],
     scores: NDArray[np.float32],
-    found: NDArray[np.int64],
+    top_ids: NDArray[np.int64],
     sizes: NDArray[np.int64],
     first: int,
     last: int,
@@ -121,7 +121,7 @@ def rank(
                 best[size], ids[size] = _product(labels[label], queries[query]), label
                 size += 1
         sizes[query] = size
-        _sort(best[:size], ids[:size], scores[query], found[query])
+        _sort(best[:size], ids[:size], scores[query], top_ids[query])
 
 
 @compiled
@@ -151,9 +151,9 @@ def _cut(scores: NDArray[np.float32], ids: NDArray[np.int64], size: int, keep: i
 
 @compiled
 def _sort(
-    scores: NDArray[np.float32], ids: NDArray[np.int64], best: NDArray[np.float32], found: NDArray[np.int64]
+    scores: NDArray[np.float32], ids: NDArray[np.int64], best: NDArray[np.float32], top_ids: NDArray[np.int64]
 ) -> None:
-    """Fill best and found [k] by falling score, equal ones by rising id; -inf and -1 where there are no more.
+    """Fill best and top_ids [k] by falling score, equal ones by rising id; -inf and -1 where there are no more.
 
     Shell's sort: the sort of the library takes seconds to compile.
     """
@@ -173,9 +173,9 @@ def _sort(
         gap //= 3
     for place in range(len(best)):
         if place < len(scores):
-            best[place], found[place] = scores[place], ids[place]
+            best[place], top_ids[place] = scores[place], ids[place]
         else:
-            best[place], found[place] = -_INF, -1
+            best[place], top_ids[place] = -_INF, -1
 
 
 @compiled

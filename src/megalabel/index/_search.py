@@ -42,10 +42,10 @@ def check_search(shape: tuple[int, int], vectors: Tensor, k: int, exclude: csr_m
 
 def check_ids(ids: Sequence[int] | NDArray[np.integer[Any]], labels: int) -> NDArray[np.int64]:
     """Return label ids as an array, or raise a DataError for one that is not there."""
-    found = np.asarray(ids, dtype=np.int64).reshape(-1)
-    if len(found) and not (found.min() >= 0 and found.max() < labels):
+    numbers = np.asarray(ids, dtype=np.int64).reshape(-1)
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < labels):
         raise DataError(f"ids to remove must lie in 0 to {labels - 1:,}")
-    return found
+    return numbers
 
 
 def exact_scores(labels: Tensor, queries: Tensor, ids: Tensor) -> Tensor:

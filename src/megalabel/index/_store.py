@@ -39,9 +39,9 @@ def write_index(
             with writing(place / VECTORS) as out:
                 np.save(out, vectors.numpy(), allow_pickle=False)
         files = {name: _record(place / name) for name in (FAISS, VECTORS) if (place / name).is_file()}
-        found = {"format": FORMAT, **card, "files": files}
+        document = {"format": FORMAT, **card, "files": files}
         with writing(place / CARD) as out:
-            out.write(json.dumps({**found, "seal": _seal(found)}, indent=2).encode() + b"\n")
+            out.write(json.dumps({**document, "seal": _seal(document)}, indent=2).encode() + b"\n")
 
 
 def _write_faiss(index: Any, path: Path) -> None:
@@ -107,12 +107,14 @@ def read_vectors(folder: str | PathLike[str], shape: tuple[int, int]) -> Tensor:
     """Return the vectors, mapped into memory: pages are read as they are needed, and the file stays as it is."""
     path = Path(folder) / VECTORS
     try:
-        found = np.load(path, mmap_mode="c", allow_pickle=False)
+        vectors = np.load(path, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError("these vectors cannot be read", path=path, remedy=_AGAIN) from error
-    if found.shape != shape or found.dtype != np.float32:
-        raise DataError(f"the vectors are {found.dtype} {found.shape}, not float32 {shape}", path=path, remedy=_AGAIN)
-    return torch.from_numpy(found)
+    if vectors.shape != shape or vectors.dtype != np.float32:
+        raise DataError(
+            f"the vectors are {vectors.dtype} {vectors.shape}, not float32 {shape}", path=path, remedy=_AGAIN
+        )
+    return torch.from_numpy(vectors)
 
 
 def _check_file(path: Path, record: Mapping[str, Any]) -> None:

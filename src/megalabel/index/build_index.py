@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from megalabel.errors import SettingError, nearest
+from megalabel.errors import DataError, SettingError, nearest
+from megalabel.index._store import read_kind
 from megalabel.index.exact import ExactIndex
 from megalabel.index.hnsw import HnswIndex
 from megalabel.index.ivf import IvfIndex
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from torch import Tensor
 
-__all__ = ["KINDS", "build_index", "check_kind"]
+__all__ = ["KINDS", "build_index", "check_kind", "load_index"]
 
 KINDS: dict[str, tuple[str, ...]] = {  # and the settings each takes
     "exact": (),
@@ -52,3 +55,26 @@ def check_kind(kind: str, settings: Iterable[str], *more: str) -> None:
         if name not in known:
             remedy = nearest(name, known) if known else "leave it out"
             raise SettingError(f"an index of kind {kind} has no setting {name!r}", remedy=remedy)
+
+
+def load_index(folder: str | PathLike[str]) -> ExactIndex | HnswIndex | IvfIndex:
+    """Read an index that ``save`` wrote, of whatever kind, mapped into memory.
+
+    Every file is checked against the size and hash it was saved with; what is missing,
+    damaged or no index at all is a DataError of one line.
+
+    >>> import tempfile, torch
+    >>> folder = tempfile.mkdtemp() + "/index"
+    >>> IvfIndex.build(torch.eye(40)).save(folder)
+    >>> load_index(folder).search(torch.eye(40)[7:8], k=1).ids.tolist()
+    [[7]]
+    """
+    kind = read_kind(folder)
+    known: dict[str, type[ExactIndex | HnswIndex | IvfIndex]] = {
+        "exact": ExactIndex,
+        "hnsw": HnswIndex,
+        "ivf": IvfIndex,
+    }
+    if kind not in known:
+        raise DataError(f"this index is of the unknown kind {kind!r}", path=folder, remedy="update megalabel")
+    return known[kind].load(folder)

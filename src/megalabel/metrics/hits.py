@@ -29,7 +29,7 @@ class Hits:
 
     row: NDArray[np.int64]  # [H] the query
     rank: NDArray[np.int64]  # [H] place in its ranking, 0 = best
-    label: NDArray[np.int64]  # [H] the label found
+    label: NDArray[np.int64]  # [H] label of the hit
     relevant: NDArray[np.int64]  # [N] number of relevant labels of each query
     truth: sparse.csr_matrix  # [N, L] relevance, without zeros or repeated cells
     ids: NDArray[np.integer[Any]]  # [N, at most `most`] the rankings, cut
@@ -106,7 +106,7 @@ def locate(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find each pair (rows[n], labels[n]) in the rankings ``ids`` [N, K].
 
-    Returns two parallel arrays: n of every pair that was found, ascending, and its place.
+    Returns two parallel arrays: n of every pair in the rankings, ascending, and its rank.
 
     >>> locate(np.array([[5, 3], [3, 4]]), np.array([0, 1]), np.array([3, 7]))
     (array([0]), array([1]))
@@ -115,12 +115,12 @@ def locate(
     step = max(1, _CELLS // max(1, width))
     if labels.max(initial=0) <= np.iinfo(ids.dtype).max:  # like with like: no conversion in the loop
         labels = labels.astype(ids.dtype)
-    found = [np.empty(0, dtype=np.int64)]
+    matches = [np.empty(0, dtype=np.int64)]
     for start in range(0, len(rows) if width else 0, step):
         stop = start + step
         equal = np.take(ids, rows[start:stop], axis=0) == labels[start:stop, None]
-        found.append(np.flatnonzero(equal) + start * width)
-    pair, rank = np.divmod(np.concatenate(found), max(1, width))
+        matches.append(np.flatnonzero(equal) + start * width)
+    pair, rank = np.divmod(np.concatenate(matches), max(1, width))
     return pair, rank
 
 

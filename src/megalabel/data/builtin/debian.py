@@ -68,11 +68,11 @@ def _files(path: Path | None) -> list[Path]:
     place = LISTS if path is None else path
     if place.is_file():
         return [place]
-    found = sorted(file for file in place.glob("*Packages*") if re.search(r"(^|_)Packages(\.\w+)?$", file.name))
-    if not found:
+    files = sorted(file for file in place.glob("*Packages*") if re.search(r"(^|_)Packages(\.\w+)?$", file.name))
+    if not files:
         what = "there are no package lists here" if place.is_dir() else "no such file or folder"
         raise DataError(what, path=place, remedy=REMEDY)
-    return found
+    return files
 
 
 def _make(files: list[Path], seed: int, say: Callable[[str], None]) -> Dataset:
@@ -120,8 +120,8 @@ def _packages(path: Path) -> Iterator[tuple[str, str, list[list[str]]]]:
 
 def _names(group: str) -> list[str]:
     """Return the packages of ``python3:any (>= 3.11) | python3-minimal``, in order."""
-    found = (re.match(r"\s*([a-z0-9][a-z0-9+.-]+)", part) for part in group.split("|"))
-    return [match[1] for match in found if match]
+    matches = (re.match(r"\s*([a-z0-9][a-z0-9+.-]+)", part) for part in group.split("|"))
+    return [match[1] for match in matches if match]
 
 
 def _bytes(path: Path) -> bytes:

@@ -76,10 +76,10 @@ def get_format(name: str) -> Format:
 def detect(path: Path) -> tuple[str, str]:
     """Return (format name, why) from what the path holds."""
     try:
-        there = path.exists()
+        exists = path.exists()
     except OSError as error:
         raise DataError(f"this path cannot be read, {(error.strerror or '').lower()}", path=path) from error
-    if not there:
+    if not exists:
         raise DataError("no such file or folder", path=path)
     for name in FORMATS:
         why = get_format(name).looks_like(path)

@@ -49,10 +49,10 @@ def parse_cell(value: Any) -> Cell:
     if is_missing(value):
         return ""
     if isinstance(value, str):
-        found = _listed(value)
-        return value if found is None or _odd(found) else tuple(found)
-    found = _as_list(value)
-    labels = [_plain(label) for label in ([value] if found is None else found)]
+        items = _listed(value)
+        return value if items is None or _odd(items) else tuple(items)
+    items = _as_list(value)
+    labels = [_plain(label) for label in ([value] if items is None else items)]
     if _odd(labels):
         raise ValueError(f"label {_odd(labels)[0]!r:.60} is neither a text nor a whole number")
     return tuple(labels)
@@ -63,10 +63,10 @@ def parse_weights(value: Any, splitter: Splitter) -> list[Any]:
     if is_missing(value) or value == "":
         return []
     if not isinstance(value, str):
-        found = _as_list(value)
-        return [value] if found is None else found
-    found = _listed(value)
-    return [_number(part) for part in splitter.tokens(value)] if found is None else found
+        items = _as_list(value)
+        return [value] if items is None else items
+    items = _listed(value)
+    return [_number(part) for part in splitter.tokens(value)] if items is None else items
 
 
 def resolve(
@@ -76,37 +76,37 @@ def resolve(
 
     A separator that is not given is the one for which every label is known. Numbers are
     positions in the label set only where none of them is a known uid or text. Where no
-    way fits, the way that knows most labels is returned and the caller meets the unknown.
+    splitter fits, the splitter that knows most labels is returned and the caller meets the unknown.
     """
     distinct = set(cells)
     ways = [Splitter(s, strip) for strip in (False, True) for s in _choices(separator)]
     tables = [{uid: i for i, uid in enumerate(labels.uids)}, _unique(labels.texts)]
     for table in tables:
-        for way in ways:
-            if all(str(token) in table for cell in distinct for token in way.tokens(cell)):
-                return way, table.get
+        for splitter in ways:
+            if all(str(token) in table for cell in distinct for token in splitter.tokens(cell)):
+                return splitter, table.get
     best, most = guess(distinct, separator), 0
     chosen: Callable[[str], int | None] = tables[0].get
     for table in tables:
-        for way in ways:
-            known = sum(str(token) in table for cell in distinct for token in way.tokens(cell))
+        for splitter in ways:
+            known = sum(str(token) in table for cell in distinct for token in splitter.tokens(cell))
             if known > most:
-                best, most, chosen = way, known, table.get
+                best, most, chosen = splitter, known, table.get
     if most == 0:
-        for way in ways:
-            if all(_is_whole(token) for cell in distinct for token in way.tokens(cell)):
-                return way, int
+        for splitter in ways:
+            if all(_is_whole(token) for cell in distinct for token in splitter.tokens(cell)):
+                return splitter, int
     return best, chosen
 
 
 def name_labels(cells: Iterable[Cell], separator: str | None) -> tuple[Splitter, Labels]:
-    """Return how to split the cells, and the labels found there, sorted by name (numbers by value)."""
+    """Return how to split the cells, and their labels, sorted by name (numbers by value)."""
     distinct = set(cells)
-    way = guess(distinct, separator)
-    tokens = {token for cell in distinct for token in way.tokens(cell)}
+    splitter = guess(distinct, separator)
+    tokens = {token for cell in distinct for token in splitter.tokens(cell)}
     whole = [token for token in tokens if isinstance(token, int)]
     names = [str(i) for i in sorted(whole)] if len(whole) == len(tokens) else sorted({str(token) for token in tokens})
-    return way, Labels(names, names)
+    return splitter, Labels(names, names)
 
 
 def guess(cells: Iterable[Cell], separator: str | None) -> Splitter:
@@ -160,13 +160,13 @@ def _listed(text: str) -> list[Any] | None:
     if not (text.startswith("[") and text.endswith("]")):
         return None
     try:
-        found = orjson.loads(text)
+        document = orjson.loads(text)
     except orjson.JSONDecodeError:
         try:
-            found = ast.literal_eval(text)
+            document = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return None
-    return found if isinstance(found, list) else None
+    return document if isinstance(document, list) else None
 
 
 def _as_list(value: Any) -> list[Any] | None:

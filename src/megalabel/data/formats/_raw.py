@@ -85,11 +85,11 @@ def _write_one(path: Path, texts: Sequence[str], uids: Sequence[str], prefix: st
 def _read_side(side: Path, path: Path, lines: list[str]) -> tuple[list[str], list[str]]:
     texts: list[str] = []
     uids: list[str] = []
-    for line, found in zip_longest(lines, json_rows(side)):
-        if line is None or found is None:
+    for line, numbered in zip_longest(lines, json_rows(side)):
+        if line is None or numbered is None:
             number = sum(1 for _ in json_rows(side))
             raise DataError(f"{number:,} rows, but {path.name} has {len(lines):,} lines", path=side)
-        number, row = found
+        number, row = numbered
         uids.append(string(row, "uid", side, number))
         texts.append(string(row, "text", side, number) if "text" in row else line)
     return texts, uids

@@ -26,11 +26,11 @@ LEAST = 2.0**-150  # up to here a weight is 0 in float32
 
 
 class LabelCollector:
-    """Collects the labels of one file; every uid may stand there once.
+    """Collects the labels of one file; a duplicate uid is an error.
 
-    >>> found = LabelCollector("lbl.jsonl")
-    >>> found.add(1, "r", "red")
-    >>> found.labels()
+    >>> collector = LabelCollector("lbl.jsonl")
+    >>> collector.add(1, "r", "red")
+    >>> collector.labels()
     Labels(texts=['red'], uids=['r'])
     """
 

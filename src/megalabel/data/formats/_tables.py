@@ -44,17 +44,17 @@ class Table:
 
     def guess(self, names: Sequence[str], taken: Sequence[str | None] = ()) -> str | None:
         """Return the first column called one of ``names``, in any case, that is not taken."""
-        found = {column.strip().lower(): column for column in reversed(self.columns) if column not in taken}
-        return next((found[name] for name in names if name in found), None)
+        columns = {column.strip().lower(): column for column in reversed(self.columns) if column not in taken}
+        return next((columns[name] for name in names if name in columns), None)
 
     def column(self, given: str | None, names: Sequence[str], what: str, taken: Sequence[str | None] = ()) -> str:
         """Return the column given, or guess it; where neither is there, list what is."""
-        found = self.guess(names, taken) if given is None else given
-        if found is None or found not in self.columns:
+        name = self.guess(names, taken) if given is None else given
+        if name is None or name not in self.columns:
             missing = f"no {what} column" if given is None else f"no column {given!r}"
             remedy = f"name it with --{what}-column ({what}_column= in Python)"
             raise DataError(f"{missing} among: {', '.join(self.columns)}", path=self.path, remedy=remedy)
-        return found
+        return name
 
 
 class Points:
@@ -83,10 +83,10 @@ def collect(table: Table, options: Options, split: str | None) -> dict[str, Poin
     uid = table.guess(UID, given) if options.uid_column is None else table.column(options.uid_column, (), "uid")
     weights = table.guess(["weights"])
     by = table.guess(["split"]) if split is None else None
-    wanted = [name for name in (text, labels, uid, weights, by) if name is not None]
-    places = {name: wanted.index(name) for name in wanted}
+    columns = [name for name in (text, labels, uid, weights, by) if name is not None]
+    places = {name: columns.index(name) for name in columns}
     parts: dict[str, Points] = {}
-    for line, cells in table.rows(wanted):
+    for line, cells in table.rows(columns):
         part = _split_name(table.path, line, cells[places[by]]) if by is not None else split or "train"
         points = parts.setdefault(part, Points(table.path))
         points.lines.append(line)
@@ -128,10 +128,10 @@ def read_label_table(table: Table) -> Labels:
         uids.extend(text_cell(table.path, line, uid or "", cell) for cell in rest)
     if uid is None:
         uids = texts if len(set(texts)) == len(texts) else [f"lbl-{i}" for i in range(len(texts))]
-    found = LabelCollector(table.path)
+    collector = LabelCollector(table.path)
     for line, name, label in zip(lines, uids, texts, strict=True):
-        found.add(line, name, label)
-    return found.labels()
+        collector.add(line, name, label)
+    return collector.labels()
 
 
 def build_splits(
@@ -141,16 +141,16 @@ def build_splits(
     cells = (cell for points in parts.values() for cell in points.cells)
     look_up: Callable[[str], int | None]
     if labels is None:
-        way, labels = name_labels(cells, separator)
+        splitter, labels = name_labels(cells, separator)
         look_up = {uid: i for i, uid in enumerate(labels.uids)}.get
     else:
-        way, look_up = resolve(cells, labels, separator)
+        splitter, look_up = resolve(cells, labels, separator)
     splits = {}
     for name, points in parts.items():
         rows = RowCollector(points.path)
         for i, (line, cell) in enumerate(zip(points.lines, points.cells, strict=True)):
-            ids = _ids(way.tokens(cell), look_up, points.path, line, label_path)
-            rows.add(line, ids, parse_weights(points.weights[i], way) if points.weights else None)
+            ids = _ids(splitter.tokens(cell), look_up, points.path, line, label_path)
+            rows.add(line, ids, parse_weights(points.weights[i], splitter) if points.weights else None)
         splits[name] = make_split(points.path, points.texts, points.uids, rows.matrix(max(len(labels), 1)))
     return splits, labels
 
@@ -226,14 +226,14 @@ def _ids(
 ) -> list[int]:
     ids = []
     for token in tokens:
-        found = look_up(str(token))
-        if found is None:
+        label = look_up(str(token))
+        if label is None:
             where = f" ({label_path})" if label_path is not None else ""
             remedy = "add it there, or name the separator with --separator"
             raise DataError(
                 f"label {token!r:.60} is not in the label table{where}", path=path, line=line, remedy=remedy
             )
-        ids.append(found)
+        ids.append(label)
     if len(set(ids)) < len(ids):
         twice = next(token for i, token in enumerate(tokens) if ids[i] in ids[:i])
         raise DataError(f"label {twice!r:.60} stands twice in one row", path=path, line=line)

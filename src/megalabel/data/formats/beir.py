@@ -72,14 +72,16 @@ def read(path: Path, options: Options) -> Dataset:
     labels = _read_corpus(corpus)
     queries = _read_queries(questions)
     places = {uid: i for i, uid in enumerate(labels.uids)}
-    found = {name: _read_qrels(source, places, queries.texts) for name, source in sources.items() if source is not None}
-    largest = max(qrels.largest for qrels in found.values())
-    whole = all(qrels.whole for qrels in found.values())
+    qrels_of = {
+        name: _read_qrels(source, places, queries.texts) for name, source in sources.items() if source is not None
+    }
+    largest = max(qrels.largest for qrels in qrels_of.values())
+    whole = all(qrels.whole for qrels in qrels_of.values())
     if largest > 1 and not whole:
-        odd = next(qrels for qrels in found.values() if qrels.largest > 1)
+        odd = next(qrels for qrels in qrels_of.values() if qrels.largest > 1)
         raise DataError(f"score {odd.largest:g}, but scores with decimals must lie in (0, 1]", path=odd.path)
     divisor = largest if whole and largest > 0 else 1.0
-    splits = {name: _make_split(qrels, queries, name, len(labels), divisor) for name, qrels in found.items()}
+    splits = {name: _make_split(qrels, queries, name, len(labels), divisor) for name, qrels in qrels_of.items()}
     return assemble(path, splits, labels, options)
 
 
@@ -125,12 +127,12 @@ def _gather(data: Dataset, path: Path) -> _Queries:
 
 
 def _read_corpus(path: Path) -> Labels:
-    found = LabelCollector(path)
+    collector = LabelCollector(path)
     for line, row in json_rows(path):
         text = string(row, "text", path, line)
         title = string(row, "title", path, line) if row.get("title") is not None else ""
-        found.add(line, string(row, "_id", path, line), f"{title} {text}" if title and text else title or text)
-    return found.labels()
+        collector.add(line, string(row, "_id", path, line), f"{title} {text}" if title and text else title or text)
+    return collector.labels()
 
 
 def _read_queries(path: Path) -> _Queries:
@@ -153,7 +155,7 @@ def _read_qrels(path: Path, labels: Mapping[str, int], queries: Mapping[str, str
     if len(table.columns) != 3 or "query" not in table.columns[0].lower():
         shown = " ".join(table.columns)
         raise DataError(f"a header 'query-id corpus-id score' was expected, not {shown!r:.60}", path=path, line=1)
-    found = _Qrels(path)
+    qrels = _Qrels(path)
     for line, (query, label, score) in table.rows(table.columns):
         if query not in queries:
             raise DataError(f"query {query!r} is not in queries.jsonl", path=path, line=line)
@@ -165,14 +167,14 @@ def _read_qrels(path: Path, labels: Mapping[str, int], queries: Mapping[str, str
             value = float("nan")
         if not abs(value) < float("inf"):
             raise DataError(f"score {score!r} is not a number", path=path, line=line)
-        pairs = found.pairs.setdefault(query, {})
-        found.lines.setdefault(query, line)
+        pairs = qrels.pairs.setdefault(query, {})
+        qrels.lines.setdefault(query, line)
         if labels[label] in pairs:
             raise DataError(f"the pair {query!r}, {label!r} stands there already", path=path, line=line)
         pairs[labels[label]] = value
-        found.largest = max(found.largest, value)
-        found.whole = found.whole and score.strip().lstrip("+-").isdigit()
-    return found
+        qrels.largest = max(qrels.largest, value)
+        qrels.whole = qrels.whole and score.strip().lstrip("+-").isdigit()
+    return qrels
 
 
 def _make_split(qrels: _Qrels, queries: _Queries, name: str, labels: int, divisor: float) -> Split:

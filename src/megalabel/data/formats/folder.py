@@ -32,8 +32,8 @@ __all__ = ["looks_like", "read", "write"]
 
 def looks_like(path: Path) -> str | None:
     """Recognise the folder by its files; one may be missing, reading it then says which."""
-    found = [name for name in ("trn.jsonl", "lbl.jsonl", "tst.jsonl") if path.is_dir() and find(path, name)]
-    return f"it holds {' and '.join(found[:2])}" if len(found) >= 2 else None
+    names = [name for name in ("trn.jsonl", "lbl.jsonl", "tst.jsonl") if path.is_dir() and find(path, name)]
+    return f"it holds {' and '.join(names[:2])}" if len(names) >= 2 else None
 
 
 def read(path: Path, options: Options) -> Dataset:
@@ -89,13 +89,13 @@ def read_card(path: Path) -> dict[str, Any]:
             raise DataError(f"broken JSON ({error.msg})", path=path, line=error.lineno) from error
     if not isinstance(card, dict):
         raise DataError("a JSON object was expected", path=path)
-    found: dict[str, Any] = {key: card[key] for key in ("name", "about", "licence") if isinstance(card.get(key), str)}
+    details: dict[str, Any] = {key: card[key] for key in ("name", "about", "licence") if isinstance(card.get(key), str)}
     if "propensity" in card:
         pair = card["propensity"]
         if not (isinstance(pair, list) and len(pair) == 2 and all(type(x) in (int, float) for x in pair)):
             raise DataError("propensity must be two numbers [A, B]", path=path)
-        found["propensity"] = (float(pair[0]), float(pair[1]))
-    return found
+        details["propensity"] = (float(pair[0]), float(pair[1]))
+    return details
 
 
 def write(data: Dataset, folder: Path) -> None:
@@ -146,10 +146,10 @@ def dump(row: dict[str, Any], path: Path, option: int = 0) -> bytes:
 
 
 def _read_labels(path: Path) -> Labels:
-    found = LabelCollector(path)
+    collector = LabelCollector(path)
     for line, row in json_rows(path):
-        found.add(line, string(row, "uid", path, line), string(row, "text", path, line))
-    return found.labels()
+        collector.add(line, string(row, "uid", path, line), string(row, "text", path, line))
+    return collector.labels()
 
 
 def _read_split(path: Path, labels: int) -> Split:

@@ -72,11 +72,11 @@ def from_frames(
     if labels is None:
         first = next(iter(tables.values()))
         names = _class_names(frames[next(iter(tables))], labels_column or first.guess(LABELS))
-        found = None if names is None else _labels(names)
+        label_set = None if names is None else _labels(names)
     else:
-        found = _labels(labels)
-    splits, found = build_splits(parts, found, None, separator)
-    return put_together(splits, found, {"name": name}, options)
+        label_set = _labels(labels)
+    splits, label_set = build_splits(parts, label_set, None, separator)
+    return put_together(splits, label_set, {"name": name}, options)
 
 
 def to_frames(data: Dataset, kind: Literal["pandas", "polars", "datasets"] = "pandas") -> dict[str, Any]:

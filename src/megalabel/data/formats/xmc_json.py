@@ -72,10 +72,10 @@ def write(data: Dataset, folder: Path) -> None:
 
 
 def _read_labels(path: Path, text_of: TextOf) -> Labels:
-    found = LabelCollector(path)
+    collector = LabelCollector(path)
     for line, row in json_rows(path):
-        found.add(line, _uid(row, path, line, f"lbl-{len(found.texts)}"), text_of(row, path, line))
-    return found.labels()
+        collector.add(line, _uid(row, path, line, f"lbl-{len(collector.texts)}"), text_of(row, path, line))
+    return collector.labels()
 
 
 def _read_split(path: Path, labels: int, text_of: TextOf, prefix: str) -> Split:

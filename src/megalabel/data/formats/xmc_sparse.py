@@ -104,16 +104,16 @@ def _read_matrix(path: Path, labels: int) -> sparse.csr_matrix:
     if columns != labels:
         what = f"the header says {columns:,} columns, but there are {labels:,} label texts"
         raise DataError(what, path=path, line=1)
-    found = RowCollector(path)
+    collector = RowCollector(path)
     for number, line in lines:
         cells = line.split()
-        if len(found) < rows:
-            found.add(number, *_parse(cells, path, number))
+        if len(collector) < rows:
+            collector.add(number, *_parse(cells, path, number))
         elif cells:
             raise DataError(f"the header says {rows:,} rows, but there are more", path=path, line=number)
-    if len(found) < rows:
-        raise DataError(f"the header says {rows:,} rows, but there are {len(found):,}", path=path, line=1)
-    return found.matrix(labels)
+    if len(collector) < rows:
+        raise DataError(f"the header says {rows:,} rows, but there are {len(collector):,}", path=path, line=1)
+    return collector.matrix(labels)
 
 
 def _parse(cells: list[bytes], path: Path, number: int) -> tuple[list[int], list[float]]:

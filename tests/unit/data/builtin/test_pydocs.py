@@ -128,14 +128,14 @@ def test_package_that_breaks_off(numpydoc_package, cache, monkeypatch):
     assert said[0] == "pydocs: crashdoc is left out, for it could not be read"
     assert len(data.train) > 10
     assert not list(cache.rglob("entry.json"))  # another time it may work
-    with pytest.raises(DataError, match="no See Also section was found in crashdoc"):
+    with pytest.raises(DataError, match="no See Also section in crashdoc"):
         build("pydocs:packages=crashdoc")
 
 
 def test_no_interpreter(numpydoc_package, cache, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(numpydoc_package))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
-    with pytest.raises(DataError, match="no See Also section was found in tinydoc"):
+    with pytest.raises(DataError, match="no See Also section in tinydoc"):
         build("pydocs:packages=tinydoc")
 
 
