@@ -47,13 +47,13 @@ def agreement(before: Dataset, after: Dataset) -> Agreement:
     >>> agreement(data, gandalf(data))
     Agreement(texts=2, targets=4, right=3)
     """
-    place = {text: row for row, text in reversed(list(enumerate(before.train.texts)))}
-    label = {text: number for number, text in reversed(list(enumerate(before.labels.texts)))}
+    train_row = {text: row for row, text in reversed(list(enumerate(before.train.texts)))}
+    label_of = {text: number for number, text in reversed(list(enumerate(before.labels.texts)))}
     known = set(before.train.uids)
     pairs = [
-        (row, place[text], label[text])
+        (row, train_row[text], label_of[text])
         for row, (uid, text) in enumerate(zip(after.train.uids, after.train.texts, strict=True))
-        if uid not in known and text in place and text in label
+        if uid not in known and text in train_row and text in label_of
     ]
     if not pairs:
         return Agreement(0, 0, 0)

@@ -94,7 +94,7 @@ def gandalf(
 
     The graph is built from train alone, without its filter pairs; val, test and the
     propensities are untouched. Hold validation rows out first, as
-    :func:`megalabel.train` does: c must not know what is then asked. Filter pairs belong to the
+    :func:`megalabel.train` does: the graph must not contain validation pairs. Filter pairs belong to the
     real rows: a label's own text as a query has itself as a positive.
 
     Args:
@@ -167,7 +167,7 @@ def _check(
     rows_kept: str,
 ) -> None:
     if not 0 <= delta < 1:
-        raise SettingError(f"delta must be at least 0 and below 1, not {delta}", remedy="0.1 is a good start")
+        raise SettingError(f"delta must be at least 0 and below 1, not {delta}", remedy="try 0.1")
     if max_targets is not None and max_targets < 1:
         raise SettingError(f"max_targets must be at least 1, not {max_targets}", remedy="None means no limit")
     choose("targets", targets, ("conditional", "self", "glas"))

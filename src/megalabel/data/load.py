@@ -28,7 +28,7 @@ def load(
 
     A built-in name (``pydocs``, ``synthetic`` and others, see ``megalabel data list``) may carry settings:
     ``"synthetic:points=1000,labels=200"``. A path that exists is read in the format its
-    content shows, or in ``format`` when given; ``say`` is told which and why.
+    content shows, or in ``format`` if given; ``say`` receives the detected format and the reason.
 
     >>> len(load("synthetic:points=300,labels=40").labels)
     40

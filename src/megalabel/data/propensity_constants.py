@@ -21,7 +21,7 @@ def propensity_constants(name: str) -> tuple[float, float]:
     The catalogue of the extreme classification repository: 0.5, 0.4 for the Wikipedia
     category sets; 0.6, 2.6 for the Amazon product sets; 0.55, 1.5 for all others. The
     WikiSeeAlso sets are "others" although published code sometimes gives them the
-    constants of Wikipedia or Amazon, so compare PSP there only with A and B at hand.
+    constants of Wikipedia or Amazon, so compare PSP on these sets only if A and B agree.
 
     >>> propensity_constants("LF-AmazonTitles-131K"), propensity_constants("LF-WikiSeeAlso-320K")
     ((0.6, 2.6), (0.55, 1.5))

@@ -3,7 +3,7 @@
 A graph is a csr matrix [L, L], float32, columns sorted: row j holds the neighbours of
 label j, itself among them. :func:`cooccurrence` and :func:`random_walk` make one from the
 targets Y [N, L]; :func:`partition` groups labels by their vectors. Needs numpy and scipy
-only; dense vectors are partitioned by torch, which is loaded when it is asked for.
+only; dense vectors are partitioned by torch, which is imported on first use.
 """
 
 from megalabel.graphs.cooccurrence import cooccurrence

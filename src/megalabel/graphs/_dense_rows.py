@@ -40,8 +40,8 @@ class DenseRows:
 
     def differences(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
         """Return row ``first`` minus row ``second`` for each pair."""
-        one, other = (self._move(which) for which in (first, second))
-        return self.vectors[one] * self.scale[one, None] - self.vectors[other] * self.scale[other, None]
+        left, right = (self._move(which) for which in (first, second))
+        return self.vectors[left] * self.scale[left, None] - self.vectors[right] * self.scale[right, None]
 
     def take(self, axes: Tensor, which: NDArray[np.int64]) -> Tensor:
         """Return some of the axes."""

@@ -63,12 +63,12 @@ def walk(
             seen[distinct] = own
             distinct += 1
         kept = _most_visited(own, seen[:distinct], counts, length, top)
-        for place in range(len(kept)):
-            columns[row, place] = kept[place]
-            visits[row, place] = counts[kept[place]]
+        for i in range(len(kept)):
+            columns[row, i] = kept[i]
+            visits[row, i] = counts[kept[i]]
         sizes[row] = len(kept)
-        for place in range(distinct):
-            counts[seen[place]] = 0
+        for i in range(distinct):
+            counts[seen[i]] = 0
     return sizes
 
 
@@ -131,9 +131,9 @@ def _most_visited(
         return np.sort(seen)
     width = len(counts)
     keys = np.empty(len(seen), dtype=np.int64)  # one number for count and label
-    for place in range(len(seen)):
-        label = seen[place]
+    for i in range(len(seen)):
+        label = seen[i]
         times = length + 1 if label == own else counts[label]
-        keys[place] = -times * width + label
+        keys[i] = -times * width + label
     keys.sort()
     return np.sort(keys[:top] % width)

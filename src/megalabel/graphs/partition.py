@@ -35,9 +35,9 @@ def partition(
     Args:
         vectors: [L, d] of the labels, dense or csr: vectors of their texts, or the mean of
             their points (:func:`pifa`). Length does not matter.
-        clusters: how many; or instead
-        size: labels per cluster at most.
-        seed: decides first centres.
+        clusters: number of clusters; or instead
+        size: maximum number of labels per cluster.
+        seed: seed of the first centres.
 
     Returns:
         [L] the cluster of each label, 0 to K - 1; clusters with near numbers are alike.
@@ -150,10 +150,10 @@ def _split(matrix: sparse.csr_matrix) -> NDArray[Any]:
 def partition_tree(clusters: int, *, branches: int = 2) -> list[NDArray[np.int64]]:
     """Return the tree whose leaves are the clusters of :func:`partition`, from the root down.
 
-    Clusters are numbered along the tree that made them, so their number says all: entry d
+    Clusters are numbered along the tree that made them, so their number determines the tree: entry d
     of the list gives each node of level d + 1 its parent among the nodes of level d. Level
     0 is the root, the last level has one node for each cluster. A cluster that is final
-    early goes on as an only child, so every leaf is equally deep.
+    early continues as an only child, so every leaf is equally deep.
 
     Args:
         clusters: number of clusters, at least 1.

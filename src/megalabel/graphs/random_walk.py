@@ -30,7 +30,7 @@ def random_walk(
     head: int | None = 500,
     seed: int = 0,
 ) -> sparse.csr_matrix:
-    """Count the labels that random walks from each label come by.
+    """Count the labels that random walks from each label visit.
 
     One walk of ``length`` hops starts at each label. A hop goes from a label to one of its
     points and on to one of the labels of that point, each drawn with equal chance; the label
@@ -41,7 +41,7 @@ def random_walk(
 
     Labels with more than ``head`` points say little about their neighbours. They are taken
     out of the targets before the walks: none starts from one, ends at one or goes through
-    one. Such a label, like one without a point, stays at home: its row holds only itself,
+    one. The row of such a label, as that of a label without points, holds only itself,
     with ``length`` visits. The diagonal of every other row is at least 1.
 
     The numbers drawn for label j depend on ``seed`` and j alone, so the result is the same on
@@ -123,7 +123,7 @@ def walk_targets(visits: sparse.csr_matrix, delta: float = 0.1) -> sparse.csr_ma
     Row j is divided by its own diagonal, the visits of label j to itself, and clipped to 1:
     c_ij = min(1, V_ji / V_jj), kept when c_ij > delta. The diagonal is always 1. The Gandalf
     thesis uses walks in place of counts (Kharbanda, Table 1.7) without saying how visits
-    become targets; this is the reading under which both graphs mean the same.
+    become targets; with this choice both graphs mean the same.
 
     Args:
         visits: [L, L] counts, from :func:`random_walk`; a label that never visits itself keeps only itself.

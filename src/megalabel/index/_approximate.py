@@ -212,7 +212,7 @@ def _pairs(exclude: sparse.csr_matrix) -> sparse.csr_matrix:
 
 
 def _among(proposed: NDArray[np.int64], cells: sparse.csr_matrix) -> NDArray[np.bool_]:
-    """Say which of the proposed labels [n, count] are excluded."""
+    """Return which of the proposed labels [n, count] are excluded."""
     width = np.int64(cells.shape[1])
     rows = np.repeat(np.arange(cells.shape[0], dtype=np.int64), np.diff(cells.indptr))
     proposed_cells = np.arange(len(proposed), dtype=np.int64)[:, None] * width + proposed

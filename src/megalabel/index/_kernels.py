@@ -40,17 +40,17 @@ def collect(
         for low in range(0, count, _STEP):
             high = min(low + _STEP, count)
             above = False
-            for place in range(low, high):  # no jump inside, so that the compiler takes many at a time
-                above |= row[place] > bar
+            for i in range(low, high):  # no jump inside, so that the compiler takes many at a time
+                above |= row[i] > bar
             if not above:
                 continue
-            for place in range(low, high):
-                if row[place] > bar:
+            for i in range(low, high):
+                if row[i] > bar:
                     if size == room:
                         bar, size = _cut(best[query], ids[query], size, keep), keep
-                        if row[place] <= bar:
+                        if row[i] <= bar:
                             continue
-                    best[query, size], ids[query, size] = row[place], start + place
+                    best[query, size], ids[query, size] = row[i], start + i
                     size += 1
         bars[query], sizes[query] = bar, size
 
@@ -85,14 +85,14 @@ def decide(
         if size > k:
             floor = _cut(rough, held, size, k) - margins[query]
         crowded[query] = size == keep and keep < len(labels)
-        for place in range(size):
-            crowded[query] &= not rough[place] < floor
+        for i in range(size):
+            crowded[query] &= not rough[i] < floor
         if crowded[query]:
             continue
         near = 0
-        for place in range(size):
-            if not rough[place] < floor:
-                rough[near], held[near] = _product(labels[held[place]], queries[query]), held[place]
+        for i in range(size):
+            if not rough[i] < floor:
+                rough[near], held[near] = _product(labels[held[i]], queries[query]), held[i]
                 near += 1
         _sort(rough[:near], held[:near], scores[query], top_ids[query])
 
@@ -161,8 +161,8 @@ def _sort(
     while gap < len(scores) // 3:
         gap = 3 * gap + 1
     while gap > 0:
-        for place in range(gap, len(scores)):
-            score, label, at = scores[place], ids[place], place
+        for i in range(gap, len(scores)):
+            score, label, at = scores[i], ids[i], i
             while at >= gap:
                 other = at - gap
                 if scores[other] > score or (scores[other] == score and ids[other] < label):
@@ -171,11 +171,11 @@ def _sort(
                 at = other
             scores[at], ids[at] = score, label
         gap //= 3
-    for place in range(len(best)):
-        if place < len(scores):
-            best[place], top_ids[place] = scores[place], ids[place]
+    for i in range(len(best)):
+        if i < len(scores):
+            best[i], top_ids[i] = scores[i], ids[i]
         else:
-            best[place], top_ids[place] = -_INF, -1
+            best[i], top_ids[i] = -_INF, -1
 
 
 @compiled

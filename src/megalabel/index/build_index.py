@@ -1,4 +1,4 @@
-"""An index by the name of its kind."""
+"""Build an index by the name of its kind, and load one that was saved."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def build_index(
 
 
 def check_kind(kind: str, settings: Iterable[str], *more: str) -> None:
-    """Raise a SettingError for a kind that is none, nor one of ``more``, or a setting the kind does not have."""
+    """Raise a SettingError for a kind that is neither known nor one of ``more``, or an unknown setting of the kind."""
     if kind not in (*KINDS, *more):
         raise SettingError(f"there is no index of kind {kind!r}", remedy=nearest(kind, [*KINDS, *more]))
     known = KINDS.get(kind, ())
@@ -58,10 +58,10 @@ def check_kind(kind: str, settings: Iterable[str], *more: str) -> None:
 
 
 def load_index(folder: str | PathLike[str]) -> ExactIndex | HnswIndex | IvfIndex:
-    """Read an index that ``save`` wrote, of whatever kind, mapped into memory.
+    """Read an index that ``save`` wrote, of any kind, mapped into memory.
 
-    Every file is checked against the size and hash it was saved with; what is missing,
-    damaged or no index at all is a DataError of one line.
+    Every file is checked against the size and hash it was saved with; a missing or damaged
+    file, or one that is no index, raises a DataError.
 
     >>> import tempfile, torch
     >>> folder = tempfile.mkdtemp() + "/index"

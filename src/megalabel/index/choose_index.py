@@ -1,4 +1,4 @@
-"""The index that suits labels, queries and machine, and what was measured to find out."""
+"""Choose an index by measuring recall and speed on the labels, queries and machine at hand."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def choose_index(
 ) -> Choice:
     """Build an index and measure it: recall@k against exact search, seconds to build, queries per second.
 
-    An approximate index looks as far as ``at_least`` asks for: the least effort (nprobe,
+    An approximate index gets the least effort (nprobe,
     ef_search) among powers of two that reaches this recall, unless the effort is among the
     settings. ``auto`` times exact search on this machine and keeps it where all searches
     expected take 10 s or less, or less than clustering the labels would; else it builds
@@ -81,9 +81,9 @@ def choose_index(
     Args:
         vectors: label vectors [L, d].
         queries: [Q, d] real ones; up to 256 of them are measured with. Without, label
-            vectors stand in, which says less.
+            vectors are used, which is less reliable.
         kind: exact, hnsw, ivf or auto.
-        k: labels a query will be asked for.
+        k: labels returned per query.
         searches: expected number of queries, for ``auto``.
         at_least: recall@k an approximate index must reach, 0 to 1.
         seed: of the index and of the choice of queries.
@@ -116,7 +116,7 @@ def choose_index(
 def check_choice(
     kind: str, *, k: int = 10, searches: int = 1, at_least: float = 0.95, seed: int = 0, **settings: Any
 ) -> None:
-    """Raise a SettingError for what :func:`choose_index` would refuse, so that long work need not start."""
+    """Raise a SettingError for what :func:`choose_index` would refuse, before long work starts."""
     check_kind(kind, settings, "auto")
     check_settings(seed, k=k, searches=searches, **settings)
     if not 0 <= at_least <= 1:

@@ -45,7 +45,7 @@ class ExactIndex:
     the proven rounding bound 2 d 2^-24 |q| max|v| below the k-th best; candidates are
     scored again one by one in float64, rounded to float32, and sorted by score, then by
     id. A row whose k-th place is too crowded for the spare candidates (many labels with
-    the same text, say) is looked at once more with more of them. Memory is batch_size x
+    the same text, say) is searched again with more of them. Memory is batch_size x
     block scores, whatever L is. On a CPU a compiled loop goes over the scores while they
     are in the cache and stops only at those above the worst that is kept.
 
@@ -79,7 +79,7 @@ class ExactIndex:
         self._longest = largest_norm(vectors) if longest is None else longest
         if not torch.isfinite(self._longest):
             raise DataError("a label vector holds NaN or infinity")
-        self._room: Room | None = None  # what the vectors lie in, once the index has grown
+        self._room: Room | None = None  # holds the vectors once the index has grown
         self._removed = torch.empty(0, dtype=torch.int64, device=vectors.device)  # ascending
 
     def __len__(self) -> int:
@@ -87,11 +87,11 @@ class ExactIndex:
         return self.vectors.shape[0]
 
     def add(self, vectors: Tensor) -> ExactIndex:
-        """Return an index with more labels [n, d]; their ids follow on the last.
+        """Return an index with more labels [n, d]; their ids continue after the last one.
 
-        Vectors are written behind those that are there, into room kept for them; only when it
-        is full, all are copied, into a room one eighth larger. The time for one label is that of
-        writing its vector, on average.
+        Vectors are written into spare room behind the existing ones; when it is full, all are
+        copied into a buffer one eighth larger. On average, adding a label costs as much as
+        writing its vector.
 
         >>> index = ExactIndex(torch.eye(2)).add(torch.tensor([[3.0, 0.0]]))
         >>> index.search(torch.tensor([[1.0, 0.5]]), k=2).ids.tolist()
@@ -167,8 +167,8 @@ class ExactIndex:
         for start in range(0, len(rows), at_once):
             part = rows[start : start + at_once]
             again = None if cells is None else cells.take(part)
-            place = torch.from_numpy(part).to(queries.device)
-            scores[part], ids[part] = self._search(queries[place], k, again, spread, _MORE * spare)
+            rows_on_device = torch.from_numpy(part).to(queries.device)
+            scores[part], ids[part] = self._search(queries[rows_on_device], k, again, spread, _MORE * spare)
         return scores, ids
 
     def _compiled(self, queries: Tensor, k: int, keep: int, cells: Cells | None, spread: Spread) -> _Batch:
@@ -259,7 +259,7 @@ class Room:
         self._lock = Lock()
 
     def append(self, start: int, vectors: Tensor) -> bool:
-        """Write vectors from ``start`` on; False where these places are taken or there are too few."""
+        """Write vectors from ``start`` on; return False if these places are taken or there are too few."""
         with self._lock:
             if start != self.used or start + len(vectors) > len(self.vectors):
                 return False
@@ -289,15 +289,15 @@ class Cells:
         return self.rows[inside], self.columns[inside]
 
     def take(self, rows: NDArray[np.int64]) -> Cells:
-        """Return the cells of some rows, which are counted anew in their order."""
-        place = torch.from_numpy(rows).to(self.rows.device)
-        at = torch.searchsorted(place, self.rows)
-        inside = place[at.clamp(max=len(place) - 1)] == self.rows
+        """Return the cells of some rows, renumbered in their order."""
+        chosen = torch.from_numpy(rows).to(self.rows.device)
+        at = torch.searchsorted(chosen, self.rows)
+        inside = chosen[at.clamp(max=len(chosen) - 1)] == self.rows
         return Cells(at[inside], self.columns[inside])
 
 
 def between(ascending: Tensor, start: int, stop: int) -> slice:
-    """Return where the numbers from ``start`` up to ``stop`` stand.
+    """Return the positions of the numbers from ``start`` up to ``stop``.
 
     >>> between(torch.tensor([2, 5, 7]), 3, 7)
     slice(1, 2, None)

@@ -194,9 +194,9 @@ def _in_memory(lists: Any) -> Any:
     copied = _empty(borrowed(lists, lists.quantizer, lists.nlist, lists.d), pq)
     if pq is not None:
         copied.pq, copied.by_residual, copied.is_trained = lists.pq, lists.by_residual, True
-    for place in range(lists.nlist):
-        size = mapped.list_size(place)
+    for number in range(lists.nlist):
+        size = mapped.list_size(number)
         if size:
-            copied.invlists.add_entries(place, size, mapped.get_ids(place), mapped.get_codes(place))
+            copied.invlists.add_entries(number, size, mapped.get_ids(number), mapped.get_codes(number))
     copied.ntotal = lists.ntotal
     return copied

@@ -73,7 +73,7 @@ def macro(hits: Hits, ks: Sequence[int]) -> Macro:
 
 
 def _occurrences(hits: Hits, start: int, stop: int) -> NDArray[np.int64]:
-    """Count how often each label stands at the places start to stop - 1 of a ranking."""
+    """Count how often each label has a rank from start to stop - 1."""
     counts = np.zeros(hits.labels, dtype=np.int64)
     for _, block in blocks(hits.ids[:, start:stop], _CELLS):
         flat = block.ravel()

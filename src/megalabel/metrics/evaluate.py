@@ -49,18 +49,18 @@ def evaluate(
         points: training rows; needed with ``counts`` unless the weights are given.
         A: propensity exponent; see :func:`~megalabel.data.propensity_constants.propensity_constants`.
         B: propensity offset.
-        inverse_propensity: [L] label weights, in place of those made from counts, points, A and B.
+        inverse_propensity: [L] label weights, instead of those computed from counts, points, A and B.
         filter: [n, 2] (row, label) pairs taken out of the rankings before any cut to k.
-        ks: cut-offs. Those beyond the width K are left out, but for 1, 3 and 5: there, what is missing
-            is a miss, and P@k still divides by k.
+        ks: cut-offs. Those beyond the width K are left out, except 1, 3 and 5: missing labels
+            are misses, and P@k still divides by k.
         bins: number of frequency bins of equal training volume.
 
     Returns:
         A report in percent. Without counts and weights it has no PSP, PSnDCG; without counts no bins.
 
     Raises:
-        DataError: nothing to measure, or rankings and truth that do not fit each other.
-        SettingError: cut-offs or constants that make no sense.
+        DataError: nothing to measure, or rankings and truth do not match.
+        SettingError: invalid cut-offs or constants.
 
     >>> from scipy.sparse import csr_matrix
     >>> truth = csr_matrix([[1, 0, 1, 0], [0, 1, 0, 0]])

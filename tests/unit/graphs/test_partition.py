@@ -25,9 +25,9 @@ def blobs(count, each, dim=16, noise=0.2, seed=0):
 def test_sizes_are_near_equal_for_any_number(labels, data, seed, is_sparse):
     clusters = data.draw(st.integers(1, labels))
     vectors = np.random.default_rng(seed).standard_normal((labels, 5))
-    found = partition(sparse.csr_matrix(vectors) if is_sparse else vectors, clusters=clusters, seed=seed)
-    sizes = np.bincount(found, minlength=clusters)
-    assert found.dtype == np.int64
+    clusters_of = partition(sparse.csr_matrix(vectors) if is_sparse else vectors, clusters=clusters, seed=seed)
+    sizes = np.bincount(clusters_of, minlength=clusters)
+    assert clusters_of.dtype == np.int64
     assert {*sizes.tolist()} <= {labels // clusters, -(-labels // clusters)}
 
 
@@ -45,8 +45,8 @@ def test_groups_are_found_in_sparse_vectors():
     words = truth[:, None] * 50 + rng.integers(0, 50, (100, 12))  # every group has words of its own
     vectors = sparse.csr_matrix((np.ones(1200), words.ravel(), np.arange(0, 1201, 12)), shape=(100, 200))
     before = vectors.copy()
-    found = partition(vectors, clusters=4, seed=0)
-    assert len({*zip(found.tolist(), truth.tolist(), strict=True)}) <= 6  # four, had no cut split a group
+    clusters_of = partition(vectors, clusters=4, seed=0)
+    assert len({*zip(clusters_of.tolist(), truth.tolist(), strict=True)}) <= 6  # four, had no cut split a group
     assert (vectors != before).nnz == 0
 
 

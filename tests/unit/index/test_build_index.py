@@ -35,7 +35,7 @@ def test_wrong_names(kind, settings, words):
 @pytest.fixture(params=["hnsw", "ivf", "pq"])
 def folder(request, tmp_path, make):
     vectors, _ = make(1_100, 8, 1)
-    build = {"hnsw": HnswIndex.build, "ivf": IvfIndex.build, "pq": lambda found: IvfIndex.build(found, pq=4)}
+    build = {"hnsw": HnswIndex.build, "ivf": IvfIndex.build, "pq": lambda rows: IvfIndex.build(rows, pq=4)}
     build[request.param](vectors).save(tmp_path / "index")
     return tmp_path / "index"
 
@@ -55,8 +55,8 @@ def rewrite(folder, **changes):
 
 
 def test_nothing_there(tmp_path):
-    refused(tmp_path / "none", "no index here")
-    refused(tmp_path, "no index here")
+    refused(tmp_path / "none", "this folder holds no index")
+    refused(tmp_path, "this folder holds no index")
 
 
 def test_no_pickle_and_no_leftovers(folder):

@@ -87,8 +87,8 @@ def _make(genes: Path, terms: Path, seed: int, say: Callable[[str], None]) -> Da
     texts |= {uid: named[uid] for uid in {gene for gene, _ in annotations}}
     release = "".join(value for (value,) in _rows(terms, RELEASE_ROWS)) or "unknown"
     uids = sorted(texts)
-    place = {uid: i for i, uid in enumerate(uids)}
-    pairs = np.array([(place[a], place[b]) for a, b in annotations], dtype=np.int64).reshape(-1, 2)
+    number = {uid: i for i, uid in enumerate(uids)}
+    pairs = np.array([(number[a], number[b]) for a, b in annotations], dtype=np.int64).reshape(-1, 2)
     annotated = len({gene for gene, _ in annotations})
     say(f"genes: {annotated:,} genes with {len(annotations):,} annotations from {genes}, {terms}")
     return split_items(

@@ -83,8 +83,8 @@ def _make(folder: Path, seed: int, say: Callable[[str], None]) -> Dataset:
     same = _same(names)
     texts = {uid: names[uid] for uid in same.values()} | terms
     uids = sorted(texts)
-    place = {uid: i for i, uid in enumerate(uids)}
-    pairs = np.array([(place[same[a]], place[b]) for a, b in annotations], dtype=np.int64).reshape(-1, 2)
+    number = {uid: i for i, uid in enumerate(uids)}
+    pairs = np.array([(number[same[a]], number[b]) for a, b in annotations], dtype=np.int64).reshape(-1, 2)
     say(f"hpo: {len(set(same.values())):,} diseases with {len(annotations):,} annotations from {folder}")
     return split_items(
         Items([texts[uid] for uid in uids], uids, pairs),

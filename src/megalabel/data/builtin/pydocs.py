@@ -153,10 +153,10 @@ def _distinct(rows: list[dict[str, Any]]) -> list[_Entry]:
     the method it wraps) are one object.
     """
     alike: dict[tuple[str, tuple[str, ...], str], dict[str, bool]] = {}
-    for place, row in enumerate(rows):
+    for number, row in enumerate(rows):
         names = tuple(see_also(row["doc"]))
         parts = re.split("[:.]", min(row["paths"])[0])
-        kin = f"{parts[0]} {parts[-1]}" if names else str(place)
+        kin = f"{parts[0]} {parts[-1]}" if names else str(number)
         alike.setdefault((summary(row["doc"]), names, kin), {}).update(row["paths"])
     entries = [_Entry(_best_first(paths), said, names) for (said, names, _), paths in alike.items() if said]
     return sorted(entries, key=lambda entry: entry.name)

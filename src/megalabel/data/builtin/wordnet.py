@@ -70,8 +70,8 @@ def _make(folder: Path, seed: int, say: Callable[[str], None]) -> Dataset:
             texts[uid] = text
             pointers.extend((uid, other) for other in others)
     uids = sorted(texts)
-    place = {uid: i for i, uid in enumerate(uids)}
-    pairs = np.array([(place[a], place[b]) for a, b in pointers if b in place], dtype=np.int64).reshape(-1, 2)
+    number = {uid: i for i, uid in enumerate(uids)}
+    pairs = np.array([(number[a], number[b]) for a, b in pointers if b in number], dtype=np.int64).reshape(-1, 2)
     say(f"wordnet: {len(uids):,} synsets with {len(pairs):,} pointers from {folder}")
     return split_items(
         Items([texts[uid] for uid in uids], uids, pairs),

@@ -48,7 +48,7 @@ class Table:
         return next((columns[name] for name in names if name in columns), None)
 
     def column(self, given: str | None, names: Sequence[str], what: str, taken: Sequence[str | None] = ()) -> str:
-        """Return the column given, or guess it; where neither is there, list what is."""
+        """Return the given or guessed column; if it does not exist, the error lists the columns."""
         name = self.guess(names, taken) if given is None else given
         if name is None or name not in self.columns:
             missing = f"no {what} column" if given is None else f"no column {given!r}"
@@ -58,7 +58,7 @@ class Table:
 
 
 class Points:
-    """The rows of one split as they stand in the table, before anyone knows the label set."""
+    """The rows of one split as read from the table, before the label set is known."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class Points:
         self.names: dict[str | int, str | int] = {}
 
     def add_cell(self, value: Any) -> None:
-        """Add a cell of the labels column; a label that stands in many lists is kept once."""
+        """Add a cell of the labels column; a label that occurs in many lists is kept once."""
         cell = parse_cell(value)
         self.cells.append(cell if isinstance(cell, str) else tuple(self.names.setdefault(t, t) for t in cell))
 
@@ -102,7 +102,7 @@ def collect(table: Table, options: Options, split: str | None) -> dict[str, Poin
         if weights is not None:
             points.weights.append(cells[places[weights]])
     if not parts:
-        raise DataError("there is no row below the header", path=table.path)
+        raise DataError("there are no rows below the header", path=table.path)
     return parts
 
 
@@ -178,7 +178,7 @@ def read_tables(path: Path, options: Options, ending: str, open_table: Callable[
 
 
 def open_any(path: Path) -> Table:
-    """Open a label file, whatever kind of table it is."""
+    """Open a label file of any table format."""
     if path.suffix == ".parquet":
         from megalabel.data.formats.parquet import open_parquet
 
@@ -202,12 +202,12 @@ def label_rows(labels: Labels) -> Iterator[tuple[str, str]]:
 
 
 def has_weights(split: Split) -> bool:
-    """Tell whether some relevance differs from 1."""
+    """Return whether any relevance differs from 1."""
     return bool(np.any(split.targets.data != 1.0))
 
 
 def text_cell(path: Path | str, line: int, column: str, value: Any) -> str:
-    """Return the text of a cell; a whole number is taken as its digits."""
+    """Return the text of a cell; an integer becomes its digits."""
     if isinstance(value, str):
         return value
     if type(value) is int:
@@ -235,8 +235,8 @@ def _ids(
             )
         ids.append(label)
     if len(set(ids)) < len(ids):
-        twice = next(token for i, token in enumerate(tokens) if ids[i] in ids[:i])
-        raise DataError(f"label {twice!r:.60} stands twice in one row", path=path, line=line)
+        duplicate = next(token for i, token in enumerate(tokens) if ids[i] in ids[:i])
+        raise DataError(f"duplicate label {duplicate!r:.60} in one row", path=path, line=line)
     return ids
 
 

@@ -1,6 +1,6 @@
 """The layout of the DEXML code: raw texts beside scipy matrices.
 
-``raw/trn_X.txt``, ``raw/tst_X.txt`` and ``raw/Y.txt`` hold one text a line, ``Y.trn.npz``
+``raw/trn_X.txt``, ``raw/tst_X.txt`` and ``raw/Y.txt`` hold one text per line, ``Y.trn.npz``
 and ``Y.tst.npz`` the relevance [N, L]; optional ``filter_labels_train.txt`` and
 ``filter_labels_test.txt`` hold ``row label`` pairs. Where the relevance is graded with
 values above 1, all of it is divided by the largest.
@@ -33,12 +33,12 @@ _BROKEN = (*_ZIP, MemoryError, ValueError, TypeError, KeyError, AttributeError, 
 
 
 def looks_like(path: Path) -> str | None:
-    """Recognise the folder by Y.trn.npz."""
+    """Detect the folder by Y.trn.npz."""
     return "it holds Y.trn.npz" if path.is_dir() and find(path, "Y.trn.npz") else None
 
 
 def read(path: Path, options: Options) -> Dataset:
-    """Read the folder; everything wrong in it is one DataError."""
+    """Read the folder; any error in it is one DataError."""
     sources = {name: find(path, f"Y.{stem}.npz") for name, stem in PARTS.items()}
     sources["train"] = need(path, "Y.trn.npz")
     labels = read_labels(path)

@@ -108,10 +108,10 @@ def test_odd_modules(numpydoc_package, monkeypatch, capfd):
     seen = []
     docs = walk("tinydoc", seen.append)
     capfd.readouterr()
-    paths = {path for found in docs.values() for path in found}
+    paths = {path for members in docs.values() for path in members}
     assert seen == ["tinydoc", "tinydoc.inner", "tinydoc.noisy", "tinydoc.things"]
     assert {"tinydoc:f0", "tinydoc.things:f0", "tinydoc.things:Thing.turn", "tinydoc.things:Thing.size"} <= paths
-    own = {path: mine for found in docs.values() for path, mine in found.items()}
+    own = {path: mine for members in docs.values() for path, mine in members.items()}
     assert own["tinydoc.things:Thing.turn"]
     assert not own["tinydoc.things:Child.turn"]
     assert "tinydoc.things:Thing.text.upper" in paths  # through an accessor

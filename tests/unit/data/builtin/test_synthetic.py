@@ -82,9 +82,9 @@ def test_random_pairs_are_for_memory_only():
 
 def test_seeds_and_kinds_differ(fingerprint):
     specs = ["", "seed=1,", "kind=easy-positive,", "kind=random-pairs,", "labels_per_point=4,"]
-    found = [fingerprint(build(f"synthetic:{spec}points=100,labels=20")) for spec in specs]
-    assert len(set(found)) == len(specs)
-    assert found[0] == fingerprint(build("synthetic:points=100,labels=20"))
+    prints = [fingerprint(build(f"synthetic:{spec}points=100,labels=20")) for spec in specs]
+    assert len(set(prints)) == len(specs)
+    assert prints[0] == fingerprint(build("synthetic:points=100,labels=20"))
 
 
 def test_more_labels_per_point_than_labels():
