@@ -28,7 +28,7 @@ ROWS, LABELS, WIDTH, SEED = 134_835, 131_073, 100, 0
 WANTED_SECONDS = 20.0
 
 
-def made() -> tuple[Dataset, TopK]:
+def make_data() -> tuple[Dataset, TopK]:
     """Return a set of that size and rankings without a repeat."""
     rng = np.random.default_rng(SEED)
     size = 1 + rng.poisson(1.3, ROWS)
@@ -47,10 +47,10 @@ def made() -> tuple[Dataset, TopK]:
 
 def main() -> int:
     """Time reading and measuring in this process, then the whole command."""
-    data, found = made()
+    data, predictions = make_data()
     with tempfile.TemporaryDirectory() as folder:
         save(data, f"{folder}/set")
-        write_predictions(f"{folder}/p.jsonl", data.test, found)
+        write_predictions(f"{folder}/p.jsonl", data.test, predictions)
         start = time.perf_counter()
         load(f"{folder}/set")
         loading = time.perf_counter() - start

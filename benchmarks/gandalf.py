@@ -9,7 +9,6 @@ label text at all; with few epochs, since a row must cost minutes.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path

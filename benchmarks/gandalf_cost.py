@@ -52,11 +52,11 @@ def main() -> int:
                 for kind, change in KINDS.items():
                     request = {"recipe": recipe, "changes": [*changes, change], "data": data, "steps": options.steps}
                     runs[kind].append(in_own_process([sys.executable, __file__], request))
-            for kind, found in runs.items():
+            for kind, measured in runs.items():
                 row: dict[str, Any] = {"system": system, "rows": kind, "data": Path(data).name, "steps": options.steps}
                 row["rounds"] = options.rounds
                 for name in ("ms_per_1000_rows", "held_mib", "peak_mib", "pool", "targets_per_row"):
-                    row[name] = statistics.median(run[name] for run in found)
+                    row[name] = statistics.median(run[name] for run in measured)
                 mine = [row[name] for name in ("system", "rows", "data")]
                 rows = [other for other in rows if [other[name] for name in ("system", "rows", "data")] != mine]
                 rows.append(row)
@@ -107,14 +107,14 @@ def worker(request: dict[str, Any], out: Path) -> None:
             before = time.process_time()
             if len(pools) == request["steps"] + 3:
                 break
-    found = {
+    figures = {
         "ms_per_1000_rows": 1e6 * seconds / rows,
         "held_mib": statistics.median(held),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "pool": statistics.mean(pools[3:]),
         "targets_per_row": data.train.targets.nnz / len(data.train),
     }
-    out.write_text(json.dumps(found))
+    out.write_text(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -112,12 +112,12 @@ def measure_partition(targets: csr_matrix) -> dict[str, object]:
     start = time.perf_counter()
     vectors = pifa(features, targets)
     means = time.perf_counter() - start
-    found = partition(vectors, size=100, seed=0)
+    cluster = partition(vectors, size=100, seed=0)
     both = time.perf_counter() - start
     row = {
         "labels": targets.shape[1],
         "cells": int(vectors.nnz),
-        "clusters": int(found.max()) + 1,
+        "clusters": int(cluster.max()) + 1,
         "pifa_seconds": round(means, 2),
         "partition_seconds": round(both - means, 2),
     }

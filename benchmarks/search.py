@@ -93,15 +93,15 @@ def measure_exact(labels: int, options: argparse.Namespace) -> dict[str, Any]:
         np.save(folder / "queries.npy", queries)
         del vectors
         asked = {"folder": place, "k": TOP, "repeat": 2 if labels > MANY else 5, "single": singles(labels)}
-        found = child("flat", asked, options)
-    rounds = found.pop("rounds")
+        figures = child("flat", asked, options)
+    rounds = figures.pop("rounds")
     speed = {name: BATCH / min(one[0] for one in times) for name, times in rounds.items()}
     wall = {name: BATCH / min(one[1] for one in times) for name, times in rounds.items()}
     ratio = {
         name: statistics.median(theirs[0] / ours[0] for theirs, ours in zip(rounds[name], rounds["exact"], strict=True))
         for name in ("flat", "flat_blas")
     }
-    wait = found["single"]["exact"]
+    wait = figures["single"]["exact"]
     print(
         f"exact, {labels:,} labels, batch {BATCH}, k {TOP}: {speed['exact']:,.0f} queries/s; faiss FlatIP "
         f"{speed['flat']:,.0f} ({ratio['flat']:.1f}x), with matrix products {speed['flat_blas']:,.0f} "
@@ -110,7 +110,7 @@ def measure_exact(labels: int, options: argparse.Namespace) -> dict[str, Any]:
     )
     return {
         "vectors": "synthetic, clustered", "labels": labels, "dim": options.dim, "batch": BATCH, "k": TOP,
-        "queries_per_second": speed, "queries_per_wall_second": wall, "ratio": ratio, **found,
+        "queries_per_second": speed, "queries_per_wall_second": wall, "ratio": ratio, **figures,
     }  # fmt: skip
 
 
@@ -130,9 +130,9 @@ def measure_approximate(
         folder = Path(place)
         np.save(folder / "vectors.npy", vectors)
         np.save(folder / "queries.npy", queries)
-        found = ExactIndex(torch.from_numpy(vectors)).search(torch.from_numpy(queries), K)
-        np.save(folder / "floor.npy", found.scores[:, -1])
-        del vectors, found
+        top = ExactIndex(torch.from_numpy(vectors)).search(torch.from_numpy(queries), K)
+        np.save(folder / "floor.npy", top.scores[:, -1])
+        del vectors, top
         for kind in [kind for kind in options.kinds if shape[0] <= MANY or kind in QUICK]:
             settings, effort = KINDS[kind]
             asked = {

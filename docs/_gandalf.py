@@ -14,12 +14,12 @@ Rows = dict[str, dict[str, Any]]
 Table = Callable[[list[str], list[list[str]]], str]
 
 
-def study_text(found: dict[str, Any], published: dict[str, Any], table: Table, where: str) -> str:
+def study_text(study: dict[str, Any], published: dict[str, Any], table: Table, where: str) -> str:
     """Return all tables, one section for each data set."""
     paper = published["gandalf"]["metrics"]
     parts = []
-    for data in dict.fromkeys(row["data"] for row in found["rows"]):
-        rows = {row["name"]: row for row in found["rows"] if row["data"] == data}
+    for data in dict.fromkeys(row["data"] for row in study["rows"]):
+        rows = {row["name"]: row for row in study["rows"] if row["data"] == data}
         parts.append(f"### {data}\n")
         head = ["training data", *NAMES, "ms a step", "MiB", *(f"paper {name}" for name in NAMES)]
         lines = [
@@ -62,14 +62,14 @@ def _coverage(rows: Rows, paper: dict[str, Any], table: Table) -> list[str]:
 def _by_text(rows: Rows, table: Table) -> list[str]:
     """Return what label rows do to test texts that are label texts themselves, and to the others."""
     kinds = {"label": "is the text of a label", "other": "is not"}
-    found = [(name, row["by_text"]) for name, row in rows.items() if "by_text" in row and "% of labels" not in name]
-    if not found:
+    systems = [(name, row["by_text"]) for name, row in rows.items() if "by_text" in row and "% of labels" not in name]
+    if not systems:
         return []
     lines = [
         [name, *(figure for kind in kinds for figure in _figures(parts.get(kind, {}), ["P@1", "PSP@5"]))]
-        for name, parts in found
+        for name, parts in systems
     ]
-    sizes = {kind: found[0][1][kind]["rows"] if kind in found[0][1] else 0 for kind in kinds}
+    sizes = {kind: systems[0][1][kind]["rows"] if kind in systems[0][1] else 0 for kind in kinds}
     head = [f"{metric}, {about} ({sizes[kind]:,})" for kind, about in kinds.items() for metric in ("P@1", "PSP@5")]
     return ["Test rows whose text is that of a label, and the others:\n", table(["training data", *head], lines)]
 
@@ -93,15 +93,15 @@ def _pictures(data: str, rows: Rows) -> list[str]:
     """Name the pictures that :func:`draw` makes of these rows."""
     named = [("bins", "P@5 by label frequency"), ("steps", "validation metrics by training step")]
     named.append(("labels", "metrics by share of labels used"))
-    found = [(kind, about) for kind, about in named if (IMAGES / f"gandalf-{kind}-{data}.svg").is_file()]
-    return [f"![{about}, {data}](img/gandalf-{kind}-{data}.svg)\n" for kind, about in found]
+    pictures = [(kind, about) for kind, about in named if (IMAGES / f"gandalf-{kind}-{data}.svg").is_file()]
+    return [f"![{about}, {data}](img/gandalf-{kind}-{data}.svg)\n" for kind, about in pictures]
 
 
-def draw(found: dict[str, Any]) -> list[Path]:
+def draw(study: dict[str, Any]) -> list[Path]:
     """Draw the pictures of every data set that has the rows for them."""
     written = []
-    for data in dict.fromkeys(row["data"] for row in found["rows"]):
-        rows = {row["name"]: row for row in found["rows"] if row["data"] == data}
+    for data in dict.fromkeys(row["data"] for row in study["rows"]):
+        rows = {row["name"]: row for row in study["rows"] if row["data"] == data}
         pair = _pair(rows)
         if pair is None:
             continue

@@ -8,20 +8,20 @@ from typing import Any
 Table = Callable[[list[str], list[list[str]]], str]
 
 
-def search_text(found: dict[str, Any], table: Table, where: str) -> str:
+def search_text(results: dict[str, Any], table: Table, where: str) -> str:
     """Return a table of exact search, then one of indexes for each set of vectors."""
-    first = found["exact"][0]
+    first = results["exact"][0]
     parts = [
         f"**Exact**, batches of {first['batch']} queries, k = {first['k']}, {first['vectors']} vectors of "
-        f"{first['dim']} numbers; in brackets, how many times as long faiss takes.\n\n{_exact(found['exact'], table)}"
+        f"{first['dim']} numbers; in brackets, how many times as long faiss takes.\n\n{_exact(results['exact'], table)}"
     ]
-    for one in found["approximate"]:
+    for one in results["approximate"]:
         size = f"{one['labels']:,} labels, {one['dim']} numbers, {one['queries']:,} queries, k = 10"
         parts.append(
             f"**{one['vectors'][:1].upper()}{one['vectors'][1:]}**: {size}.\n\n{_approximate(one['rows'], table)}"
         )
-    threads = f"{found['threads']} thread{'s' if found['threads'] > 1 else ''}"
-    low, high = sorted(found["load"])
+    threads = f"{results['threads']} thread{'s' if results['threads'] > 1 else ''}"
+    low, high = sorted(results["load"])
     return "\n".join(parts) + f"\nTime of the processor, {threads}, load {low:.1f} to {high:.1f}; {where}.\n"
 
 

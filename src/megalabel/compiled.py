@@ -1,4 +1,4 @@
-"""Loops in machine code. Importing this loads numba: kernels do, and are themselves imported on first use."""
+"""Compile loops with numba. Importing this module imports numba, so kernel modules are imported on first use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Compile a function on its first call and keep the result on disk, where there is a place to keep it.
+    """Compile a function on its first call and cache the result on disk if a cache folder is writable.
 
-    It runs without the lock of the interpreter, so that threads run beside each other, and
-    adds up in the order it is written in: the same bits on every run.
+    It releases the interpreter lock, so threads run in parallel, and it keeps the written order of
+    additions: the result is the same to the bit on every run.
 
     >>> compiled(lambda numbers: numbers.sum())(__import__("numpy").arange(4))
     6

@@ -1,4 +1,4 @@
-"""The errors a user can cause, each one line that says what, where and what to do next.
+"""Errors that a user can cause; each is one line that says what, where and what to do.
 
 Everything a user may get wrong raises a :class:`MegalabelError`. The command line
 prints it as one line on standard error and exits with code 2; any other exception is a
@@ -18,7 +18,7 @@ __all__ = ["DataError", "MegalabelError", "MissingExtraError", "SettingError", "
 
 
 class MegalabelError(Exception):
-    """A mistake the user can mend: what is wrong, where, and what to do.
+    """An error the user can fix: what is wrong, where, and what to do.
 
     >>> print(DataError("label id 9 is out of range, the set has 5 labels", path="trn.jsonl", line=3,
     ...                 remedy="number labels 0 to 4, in the order of lbl.jsonl"))
@@ -54,7 +54,7 @@ class SettingError(MegalabelError):
 
 
 class WriteError(MegalabelError):
-    """Nothing was written: no room, no permission, or something is in the way."""
+    """Nothing was written: no space, no permission, or the target exists."""
 
 
 class MissingExtraError(MegalabelError):

@@ -1,6 +1,6 @@
-"""Reading and writing files so that a bad file gives one clear line and a good one is never lost.
+"""Read and write files: a bad file gives a one-line error, and a write never destroys a good file.
 
-Readers open plain or gzip files (told apart by content) and turn every failure into a
+Readers open plain or gzip files (detected by content) and turn every failure into a
 :class:`~megalabel.errors.DataError` with file and line. Writers fill a temporary name in
 the same folder, flush it to disk and rename: a reader sees the old file or the new one,
 never half of one.
@@ -56,7 +56,7 @@ def find(folder: Path, *names: str) -> Path | None:
 
 
 def need(folder: Path, *names: str) -> Path:
-    """Return what :func:`find` finds; nothing found is a DataError that says which names would do."""
+    """Return the result of :func:`find`; raises a DataError with the valid names if there is none."""
     path = find(folder, *names)
     if path is not None:
         return path
@@ -101,7 +101,7 @@ def open_bytes(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
 def read_lines(path: str | PathLike[str]) -> Iterator[tuple[int, bytes]]:
     """Yield (line number from 1, line without its newline) of a plain or gzip file; an empty file is an error.
 
-    A byte order mark at the start, as some editors write it, is passed over.
+    A byte order mark at the start, as some editors write it, is skipped.
     """
     number = 0
     with open_bytes(path) as stream:
@@ -123,7 +123,7 @@ def decode(line: bytes, path: str | PathLike[str], number: int) -> str:
 
 
 def json_rows(path: str | PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) of a JSON lines file; blank lines are passed over."""
+    """Yield (line number, object) of a JSON lines file; blank lines are skipped."""
     import orjson
 
     for number, line in read_lines(path):
@@ -172,11 +172,11 @@ def writing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def check_target(path: str | PathLike[str], *, overwrite: bool = False) -> None:
-    """Raise a WriteError where :func:`writing_folder` would refuse, so that long work need not start."""
+    """Raise a WriteError if :func:`writing_folder` would refuse, before long work starts."""
     path = Path(path)
     try:
         if path.exists() and not path.is_dir():
-            raise WriteError("a file of this name stands in the way", path=path, remedy="choose another name")
+            raise WriteError("a file of this name exists", path=path, remedy="choose another name")
         if path.is_dir() and any(path.iterdir()) and not overwrite:
             remedy = "choose another name or --overwrite"
             raise WriteError("the folder exists and is not empty", path=path, remedy=remedy)
@@ -185,7 +185,7 @@ def check_target(path: str | PathLike[str], *, overwrite: bool = False) -> None:
 
 
 def make_folder(path: str | PathLike[str]) -> None:
-    """Make a folder and those above it; one that exists is fine."""
+    """Create a folder and its parents if they do not exist."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -198,7 +198,7 @@ def writing_folder(path: str | PathLike[str], *, overwrite: bool = False) -> Ite
 
     An existing ``path`` that is not empty is left alone unless ``overwrite``; then the old
     folder stays in place until the new one is complete. An error about a file in the
-    temporary folder is told with the name the file would have had.
+    temporary folder names the path the file would have had.
     """
     path = Path(path)
     home = path.resolve()  # a link stays a link, and "." has a name
@@ -248,7 +248,7 @@ def _packing(raw: IO[bytes]) -> Iterator[IO[bytes]]:
 
 
 def _beside(path: Path, ending: str) -> Path:
-    """Return a hidden name in the same folder that nobody else has."""
+    """Return a unique hidden name in the same folder."""
     return path.parent / f".{path.name[:100]}.{secrets.token_hex(6)}.{ending}"
 
 

@@ -19,9 +19,9 @@ LINE_SECONDS = 10.0  # time between plain lines when standard error is no termin
 
 @contextmanager
 def progress(what: str, total: int | None = None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
-    """Give a function to call with the amount done since the last call.
+    """Yield a function to call with the amount of work done since the last call.
 
-    Set MEGALABEL_PROGRESS=0 to see nothing.
+    MEGALABEL_PROGRESS=0 switches it off.
 
     >>> with progress("counting", total=3) as step:
     ...     step(1)
@@ -38,7 +38,7 @@ def progress(what: str, total: int | None = None, unit: str = "rows") -> Iterato
 
 
 def track(items: Iterable[Item], what: str, total: int | None = None, unit: str = "rows") -> Iterator[Item]:
-    """Yield the items and show how far we are."""
+    """Yield the items and show progress."""
     with progress(what, total, unit) as step:
         waiting = 0
         for item in items:

@@ -328,7 +328,7 @@ class TestBadInput:
         one_line(error, "set", "not empty", "--overwrite")
         with pytest.raises(WriteError) as error:
             save(data, tmp_path / "set", format=name, overwrite=True)
-        one_line(error, "set", "something else than a data set")
+        one_line(error, "set", "something other than a data set")
         assert (tmp_path / "set" / "precious").read_text() == "keep"
         (tmp_path / "set" / "precious").unlink()
         for _ in range(2):
@@ -370,7 +370,7 @@ def test_a_file_in_the_way(tmp_path):
     (tmp_path / "set").write_text("keep")
     with pytest.raises(WriteError) as error:
         save(nasty_set(), tmp_path / "set", overwrite=True)
-    one_line(error, "set", "stands in the way")
+    one_line(error, "set", "a file of this name exists")
     assert (tmp_path / "set").read_text() == "keep"
 
 

@@ -41,9 +41,9 @@ def measure(ids, truth, labels, inverse, k):
         psn_best += sum(weight / log2(j + 2) for j, weight in enumerate(best)) / norm
     out["PSP"] = psp / psp_best if psp_best else 0.0
     out["PSnDCG"] = psn / psn_best if psn_best else 0.0
-    wanted = {label for t in truth for label in t}
-    found = {label for top, t in zip(tops, truth, strict=True) for label in top if label in t}
-    out["coverage"] = len(found) / len(wanted) if wanted else 0.0
+    relevant = {label for t in truth for label in t}
+    covered = {label for top, t in zip(tops, truth, strict=True) for label in top if label in t}
+    out["coverage"] = len(covered) / len(relevant) if relevant else 0.0
     return out | _macro(tops, truth, labels)
 
 

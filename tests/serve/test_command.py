@@ -87,7 +87,7 @@ def test_where_saving_fails_it_is_said(start, run, tmp_path):
     assert server.client.post("/labels", json={"texts": ["a label"]}, headers=headers).status_code == 201
     code, _, err = server.stop()
     assert code == 2
-    assert "a file of this name stands in the way" in err
+    assert "a file of this name exists" in err
     assert "Traceback" not in err
 
 

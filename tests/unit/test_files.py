@@ -195,7 +195,7 @@ def test_targets_are_checked_before_long_work(tmp_path):
     (tmp_path / "empty").mkdir()
     check_target(tmp_path / "empty")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(WriteError, match="stands in the way"):
+    with pytest.raises(WriteError, match="a file of this name exists"):
         check_target(tmp_path / "file", overwrite=True)
     with pytest.raises(WriteError, match="not empty; choose another name or --overwrite"):
         check_target(tmp_path)

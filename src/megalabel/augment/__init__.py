@@ -1,6 +1,6 @@
-"""More training rows from the rows and label texts there are: every augmentation is ``Dataset -> Dataset``.
+"""More training rows made from train rows and label texts: every augmentation is ``Dataset -> Dataset``.
 
-Only train changes; val, test and the propensities stay what they were. Hold validation
+Only train changes; val, test and the propensities do not change. Hold validation
 rows out *before* augmenting: a label text that learnt from a row must not see that row
 held out afterwards. ``megalabel train --set augment=gandalf`` keeps that order by itself.
 """

@@ -44,20 +44,20 @@ class Augmentation(Settings):
 
 
 def choose(name: str, value: object, valid: tuple[str, ...]) -> None:
-    """Stop with the nearest valid word when ``value`` is not one of ``valid``."""
+    """Raise a SettingError with the nearest valid word if ``value`` is not one of ``valid``."""
     if value not in valid:
         raise SettingError(f"{name} is {value!r}", remedy=nearest(str(value), valid))
 
 
 def how_many(share: float, total: int) -> int:
-    """Return the number of things a share in (0, 1] of ``total`` is, at least one."""
+    """Return how many of ``total`` a share in (0, 1] selects, at least one."""
     if not 0 < share <= 1:
         raise SettingError(f"share must be above 0 and at most 1, not {share}", remedy="1 takes all")
     return max(1, round(share * total))
 
 
 def name_rows(kind: str, names: Iterable[object], known: Sequence[str]) -> list[str]:
-    """Return uids ``kind:name`` for new rows; rows of the same kind that are there already are refused."""
+    """Return uids ``kind:name`` for new rows; a uid that exists already is an error."""
     uids = [f"{kind}:{name}" for name in names]
     clash = next(iter(set(uids).intersection(known)), None)
     if clash is not None:
@@ -66,7 +66,7 @@ def name_rows(kind: str, names: Iterable[object], known: Sequence[str]) -> list[
 
 
 def check_texts(data: Dataset) -> None:
-    """Refuse labels without text: they have nothing to say as a query."""
+    """Refuse labels without text: they cannot be queries."""
     empty = [uid for uid, text in zip(data.labels.uids, data.labels.texts, strict=True) if not text.strip()]
     if empty:
         raise DataError(

@@ -47,26 +47,28 @@ def agreement(before: Dataset, after: Dataset) -> Agreement:
     >>> agreement(data, gandalf(data))
     Agreement(texts=2, targets=4, right=3)
     """
-    place = {text: row for row, text in reversed(list(enumerate(before.train.texts)))}
-    label = {text: number for number, text in reversed(list(enumerate(before.labels.texts)))}
+    train_row = {text: row for row, text in reversed(list(enumerate(before.train.texts)))}
+    label_of = {text: number for number, text in reversed(list(enumerate(before.labels.texts)))}
     known = set(before.train.uids)
     pairs = [
-        (row, place[text], label[text])
+        (row, train_row[text], label_of[text])
         for row, (uid, text) in enumerate(zip(after.train.uids, after.train.texts, strict=True))
-        if uid not in known and text in place and text in label
+        if uid not in known and text in train_row and text in label_of
     ]
     if not pairs:
         return Agreement(0, 0, 0)
     rows, same, own = np.array(pairs, dtype=np.int64).T
-    wanted, truth = (_pattern(split.targets[numbers]) for split, numbers in ((after.train, rows), (before.train, same)))
-    itself = _pattern(sparse.csr_matrix((np.ones(len(own)), (np.arange(len(own)), own)), shape=wanted.shape))
-    others = wanted - wanted.multiply(itself)
+    targets, truth = (
+        _pattern(split.targets[numbers]) for split, numbers in ((after.train, rows), (before.train, same))
+    )
+    itself = _pattern(sparse.csr_matrix((np.ones(len(own)), (np.arange(len(own)), own)), shape=targets.shape))
+    others = targets - targets.multiply(itself)
     return Agreement(len(pairs), int(others.sum()), int(others.multiply(truth).sum()))
 
 
 def _pattern(matrix: sparse.csr_matrix) -> sparse.csr_matrix:
     """Return the cells that are not zero as ones."""
-    found = sparse.csr_matrix(matrix, dtype=np.float32, copy=True)
-    found.eliminate_zeros()
-    found.data[:] = 1
-    return found
+    ones = sparse.csr_matrix(matrix, dtype=np.float32, copy=True)
+    ones.eliminate_zeros()
+    ones.data[:] = 1
+    return ones

@@ -13,8 +13,7 @@ from megalabel.augment._rows import Augmentation, TokenTable, check_texts, choos
 from megalabel.data.dataset import Split
 from megalabel.errors import DataError, SettingError
 from megalabel.graphs.cooccurrence import cooccurrence
-from megalabel.graphs.random_walk import random_walk
-from megalabel.graphs.walk_targets import walk_targets
+from megalabel.graphs.random_walk import random_walk, walk_targets
 from megalabel.metrics.bins import volume_groups
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def gandalf(
 
     The graph is built from train alone, without its filter pairs; val, test and the
     propensities are untouched. Hold validation rows out first, as
-    :func:`megalabel.train` does: c must not know what is then asked. Filter pairs belong to the
+    :func:`megalabel.train` does: the graph must not contain validation pairs. Filter pairs belong to the
     real rows: a label's own text as a query has itself as a positive.
 
     Args:
@@ -168,7 +167,7 @@ def _check(
     rows_kept: str,
 ) -> None:
     if not 0 <= delta < 1:
-        raise SettingError(f"delta must be at least 0 and below 1, not {delta}", remedy="0.1 is a good start")
+        raise SettingError(f"delta must be at least 0 and below 1, not {delta}", remedy="try 0.1")
     if max_targets is not None and max_targets < 1:
         raise SettingError(f"max_targets must be at least 1, not {max_targets}", remedy="None means no limit")
     choose("targets", targets, ("conditional", "self", "glas"))

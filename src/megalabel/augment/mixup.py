@@ -85,26 +85,26 @@ def mix(
     """
     if not alpha > 0:
         raise SettingError(f"alpha must be above 0, not {alpha}", remedy="1 draws shares uniformly")
-    wanted = rng.beta(alpha, alpha, len(pairs))
-    places = rng.random((len(pairs), 2))
+    drawn = rng.beta(alpha, alpha, len(pairs))
+    positions = rng.random((len(pairs), 2))
     texts, shares = [], np.empty(len(pairs))
     for n, (a, b) in enumerate(pairs.tolist()):
-        left = _run(first.texts[a].split(), wanted[n], places[n, 0])
-        right = _run(second.texts[b].split(), 1 - wanted[n], places[n, 1])
+        left = _run(first.texts[a].split(), drawn[n], positions[n, 0])
+        right = _run(second.texts[b].split(), 1 - drawn[n], positions[n, 1])
         texts.append(" ".join([*left, *right]))
-        shares[n] = len(left) / (len(left) + len(right)) if left or right else wanted[n]
+        shares[n] = len(left) / (len(left) + len(right)) if left or right else drawn[n]
     targets = sparse.diags(shares) @ first.targets[pairs[:, 0]] + sparse.diags(1 - shares) @ second.targets[pairs[:, 1]]
     targets = sparse.csr_matrix(targets, dtype=np.float32)
     np.minimum(targets.data, 1.0, out=targets.data)
     targets.eliminate_zeros()
-    found = first.excluded()[pairs[:, 0]] + second.excluded()[pairs[:, 1]]
+    excluded = first.excluded()[pairs[:, 0]] + second.excluded()[pairs[:, 1]]
     known = targets.astype(bool)
-    cells = (found.astype(bool) > found.astype(bool).multiply(known)).tocoo()
+    cells = (excluded.astype(bool) > excluded.astype(bool).multiply(known)).tocoo()
     return Split(texts, targets, uids, np.stack([cells.row, cells.col], axis=1).astype(np.int64))
 
 
-def _run(words: list[str], share: float, place: float) -> list[str]:
-    """Return a run of neighbouring words, that share of them and at least one; ``place`` in [0, 1) says where."""
+def _run(words: list[str], share: float, position: float) -> list[str]:
+    """Return a run of neighbouring words, that share of them and at least one; ``position`` in [0, 1) says where."""
     size = min(len(words), max(1, round(share * len(words))))
-    start = int(place * (len(words) - size + 1))
+    start = int(position * (len(words) - size + 1))
     return words[start : start + size]

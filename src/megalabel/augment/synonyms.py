@@ -51,15 +51,15 @@ def synonyms(
     """Add copies of train rows with some of their words replaced by near ones; targets and filter pairs stay.
 
     Near are the ``top`` words with the largest cosine of token vectors, such as the rows
-    of a pretrained model's token table; which of them, chance decides. Only whole words of
-    letters that stand in the vocabulary are replaced, and replace. A row without any gives
-    no copy. Synonym replacement after Wei and Zou 2019, "EDA: easy data augmentation
+    of a pretrained model's token table; one of them is drawn at random. Only whole words of
+    letters that are in the vocabulary are replaced, by other such words. A row without any
+    gets no copy. Synonym replacement after Wei and Zou 2019, "EDA: easy data augmentation
     techniques", with vectors in place of a thesaurus.
 
     Args:
         data: the set; only train grows.
         vectors: [V, d] one per token.
-        vocabulary: [V] the tokens; pieces of words and other signs are passed over.
+        vocabulary: [V] the tokens; pieces of words and other tokens are ignored.
         share: share of the train rows that get a copy.
         words: share of a text's known words that are replaced, at least one.
         top: nearest words to choose from.
@@ -80,14 +80,14 @@ def synonyms(
     train, rng = data.train, np.random.default_rng(seed)
     known = {token: row for row, token in enumerate(vocabulary) if WORD.fullmatch(token)}
     picked = rng.choice(len(train), how_many(share, len(train)), replace=False)
-    found = {row: _pick(train.texts[row], known, words, rng) for row in np.sort(picked).tolist()}
-    found = {row: places for row, places in found.items() if places}
-    if len(known) < 2 or not found:
-        raise DataError("no word of the train texts stands in the vocabulary", remedy="give the table of another model")
-    near = _near_words(vectors, known, sorted({word for places in found.values() for _, _, word in places}), top)
-    texts = [_exchange(train.texts[row], places, near, rng) for row, places in found.items()]
-    copies = train.rows(np.array(list(found), dtype=np.int64))
-    uids = name_rows("synonyms", found, train.uids)
+    replaced = {row: _pick(train.texts[row], known, words, rng) for row in np.sort(picked).tolist()}
+    replaced = {row: places for row, places in replaced.items() if places}
+    if len(known) < 2 or not replaced:
+        raise DataError("no word of the train texts is in the vocabulary", remedy="give the table of another model")
+    near = _near_words(vectors, known, sorted({word for places in replaced.values() for _, _, word in places}), top)
+    texts = [_exchange(train.texts[row], places, near, rng) for row, places in replaced.items()]
+    copies = train.rows(np.array(list(replaced), dtype=np.int64))
+    uids = name_rows("synonyms", replaced, train.uids)
     return data.replace(train=train + Split(texts, copies.targets, uids, copies.filter))
 
 
@@ -103,18 +103,18 @@ def _pick(text: str, known: dict[str, int], words: float, rng: np.random.Generat
 
 
 def _near_words(
-    vectors: NDArray[np.float32], known: dict[str, int], wanted: list[str], top: int
+    vectors: NDArray[np.float32], known: dict[str, int], words: list[str], top: int
 ) -> dict[str, list[str]]:
-    """Return the nearest other words of each wanted one."""
+    """Return the nearest other words of each words one."""
     names = list(known)
-    place = {name: n for n, name in enumerate(names)}
+    position = {name: n for n, name in enumerate(names)}
     table = np.asarray(vectors, dtype=np.float32)[list(known.values())]
     table = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
     top = min(top, len(names) - 1)
     near = {}
-    for start in range(0, len(wanted), BLOCK):
-        part = wanted[start : start + BLOCK]
-        own = np.array([place[word] for word in part])
+    for start in range(0, len(words), BLOCK):
+        part = words[start : start + BLOCK]
+        own = np.array([position[word] for word in part])
         cosines = table[own] @ table.T
         cosines[np.arange(len(own)), own] = -np.inf
         best = np.argpartition(-cosines, top - 1, axis=1)[:, :top]

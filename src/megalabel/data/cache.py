@@ -1,4 +1,4 @@
-"""Where megalabel keeps what it can make again, and built data sets kept there."""
+"""The cache folder, and built data sets cached in it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def cache_folder(*parts: str) -> Path:
 
     The cache is $MEGALABEL_CACHE, or megalabel under $XDG_CACHE_HOME, or ~/.cache/megalabel.
     """
-    own, shared = os.environ.get("MEGALABEL_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
-    if own:
-        root = Path(own).expanduser().absolute()
+    configured, shared = os.environ.get("MEGALABEL_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
+    if configured:
+        root = Path(configured).expanduser().absolute()
     elif Path(shared).is_absolute():
         root = Path(shared) / "megalabel"
     else:
@@ -46,13 +46,13 @@ def cached(
     keep: Callable[[], bool] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Dataset:
-    """Return the set kept under ``key``, or build it and keep it.
+    """Return the set cached under ``key``, or build it and cache it.
 
     ``key`` holds everything the set depends on, as JSON: its name under ``"set"``,
-    settings, versions. ``keep`` is asked after building if the set is worth keeping. An
-    entry that is damaged is built again; a cache that cannot be written only means that
-    nothing is kept. Processes that build the same set at once each write a whole entry,
-    and the last one stays.
+    settings, versions. ``keep`` is called after building and returns whether to cache
+    the set. A damaged entry is rebuilt; if the cache cannot be written, nothing is cached.
+    Processes that build the same set at the same time each write a whole entry; the last one
+    stays.
     """
     say = say or (lambda text: None)
     packed = orjson.dumps(dict(key), option=orjson.OPT_SORT_KEYS)
@@ -74,7 +74,7 @@ def cached(
 
 
 def _read(folder: Path, packed: bytes, say: Callable[[str], None]) -> Dataset | None:
-    """Return the entry, or None if there is none or it is not whole."""
+    """Return the entry, or None if it does not exist or is damaged."""
     from megalabel.data.formats import Options, get_format
 
     try:
@@ -85,9 +85,9 @@ def _read(folder: Path, packed: bytes, say: Callable[[str], None]) -> Dataset | 
             raise DataError("the files are not those that were written", path=folder)
         data = get_format("folder").read(folder, Options())
     except (MegalabelError, OSError, ValueError, KeyError, TypeError) as error:
-        say(f"a damaged cache entry is built again: {error}")
+        say(f"a damaged cache entry is rebuilt: {error}")
         return None
-    say(f"{data.name}: taken from the cache, {folder}")
+    say(f"{data.name}: read from the cache, {folder}")
     return data
 
 

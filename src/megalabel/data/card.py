@@ -83,10 +83,10 @@ def card(data: Dataset) -> Card:
     """Return the card of a set.
 
     >>> from megalabel import load
-    >>> found = card(load("synthetic:points=300,labels=40"))
-    >>> found.points, found.labels, found.labels_per_point["train"]
+    >>> summary = card(load("synthetic:points=300,labels=40"))
+    >>> summary.points, summary.labels, summary.labels_per_point["train"]
     ({'train': 240, 'test': 60}, 40, 5.0)
-    >>> print(found.table().splitlines()[3])
+    >>> print(summary.table().splitlines()[3])
     points                    train 240, test 60
     """
     parts = data.splits

@@ -56,14 +56,14 @@ class Split:
 
     def rows(self, keep: NDArray[np.int64]) -> Split:
         """Return the points ``keep``, in that order, with their filter pairs."""
-        place = np.full(len(self), -1, dtype=np.int64)
-        place[keep] = np.arange(len(keep))
-        pairs = self.filter[place[self.filter[:, 0]] >= 0]
+        position = np.full(len(self), -1, dtype=np.int64)
+        position[keep] = np.arange(len(keep))
+        pairs = self.filter[position[self.filter[:, 0]] >= 0]
         return Split(
             [self.texts[i] for i in keep],
             self.targets[keep],
             [self.uids[i] for i in keep],
-            np.stack([place[pairs[:, 0]], pairs[:, 1]], axis=1),
+            np.stack([position[pairs[:, 0]], pairs[:, 1]], axis=1),
         )
 
     def without(self, pairs: NDArray[np.int64]) -> Split:
@@ -96,8 +96,8 @@ class Dataset:
     """Train and test points over one label set; every transform returns a new one.
 
     ``counts`` and ``points`` (label frequency and number of rows of the original train +
-    val) feed the propensities. They are taken once, when the set is first made, and
-    travel unchanged through hold-outs and augmentation, so that every model of a study
+    val) feed the propensities. They are counted once, when the set is first built, and
+    pass unchanged through hold-outs and augmentation, so that every model of a study
     is measured with the same propensities.
 
     >>> data = Dataset.from_lists(
@@ -124,8 +124,8 @@ class Dataset:
         if len(self.labels.uids) != len(self.labels):
             raise DataError(f"{len(self.labels)} label texts but {len(self.labels.uids)} label uids")
         if len(set(self.labels.uids)) != len(self.labels):
-            twice = next(uid for uid, count in Counter(self.labels.uids).items() if count > 1)
-            raise DataError(f"label uid {twice!r} stands twice", remedy="give every label a name of its own")
+            duplicate = next(uid for uid, count in Counter(self.labels.uids).items() if count > 1)
+            raise DataError(f"duplicate label uid {duplicate!r}", remedy="give every label its own uid")
         if self.points == 0:
             parts = [self.train] if self.val is None else [self.train, self.val]
             counts = sum(np.bincount(part.targets.indices, minlength=len(self.labels)) for part in parts)
@@ -134,12 +134,12 @@ class Dataset:
 
     @property
     def splits(self) -> dict[str, Split]:
-        """Train, val (where there is one) and test by name."""
+        """Train, val (if any) and test by name."""
         parts = {"train": self.train, "val": self.val, "test": self.test}
         return {name: part for name, part in parts.items() if part is not None}
 
     def split(self, name: str) -> Split:
-        """Return the split of that name, or say which there are."""
+        """Return the split of that name; an unknown name is an error that lists the valid ones."""
         if name not in self.splits:
             raise DataError(f"{self.name} has no {name} rows", remedy=f"choose one of: {', '.join(self.splits)}")
         return self.splits[name]
@@ -197,9 +197,9 @@ def _check(title: str, split: Split, labels: int) -> None:
     if columns != labels:
         raise DataError(f"{title}: targets have {columns} columns but there are {labels} labels")
     if rows == 0:
-        raise DataError(f"there are no {title} rows", remedy="give some, or hold some out: --test-share 0.1")
+        raise DataError(f"there are no {title} rows", remedy="add some, or hold some out: --test-share 0.1")
     if split.targets.nnz == 0:
-        raise DataError(f"{title} has no positives at all: no row has a label")
+        raise DataError(f"{title} has no positives: no row has a label")
     values = split.targets.data
     if not (np.all(values > 0) and np.all(values <= 1)):
         raise DataError(f"{title}: target values must lie in (0, 1]")

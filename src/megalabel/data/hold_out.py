@@ -45,10 +45,10 @@ def hold_out(
         raise SettingError(f"share must lie between 0 and 1, not {share}")
     if into == "val" and data.val is not None:
         raise SettingError(f"{data.name} already has val rows", remedy="use them, or drop them first")
-    wanted = min(max(1, round(share * len(data.train))), most)
+    size = min(max(1, round(share * len(data.train))), most)
     picker = _Picker(data)
     for row in np.random.default_rng(seed).permutation(len(data.train)):
-        if len(picker.held) == wanted:
+        if len(picker.held) == size:
             break
         picker.try_row(int(row))
     if not picker.held:
@@ -80,8 +80,8 @@ class _Picker:
 
     def truth_of(self, row: int) -> list[int]:
         """Return all labels of the row."""
-        found: list[int] = self.indices[self.indptr[row] : self.indptr[row + 1]].tolist()
-        return found
+        labels: list[int] = self.indices[self.indptr[row] : self.indptr[row + 1]].tolist()
+        return labels
 
     def labels_of(self, row: int) -> list[int]:
         """Return the labels the row still has in train."""
@@ -110,11 +110,11 @@ class _Picker:
 
     def reverse_rows(self, own: int, item: int, truth: list[int]) -> dict[int, list[int]]:
         """Return, for each label b of the item's own row, the other train rows that are b and have the item."""
-        found = {}
+        reverse = {}
         for b in truth:
             rows = self.by_item[self.starts[b] : self.starts[b + 1]].tolist()
-            found[b] = [r for r in rows if r != own and not self.is_held[r] and item in self.labels_of(r)]
-        return {b: rows for b, rows in found.items() if rows}
+            reverse[b] = [r for r in rows if r != own and not self.is_held[r] and item in self.labels_of(r)]
+        return {b: rows for b, rows in reverse.items() if rows}
 
     def result(self) -> tuple[Split, Split]:
         """Return what is left of train, and the held-out part."""

@@ -64,8 +64,8 @@ def item_pairs(split: Split, items: NDArray[np.int64]) -> sparse.csr_matrix:
 
 
 def _look_up(keys: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
-    place = {name: i for i, name in enumerate(names)}
-    return np.fromiter((place.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
+    position = {name: i for i, name in enumerate(names)}
+    return np.fromiter((position.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
 
 
 def _agree(first: str, second: str) -> bool:

@@ -28,7 +28,7 @@ def load(
 
     A built-in name (``pydocs``, ``synthetic`` and others, see ``megalabel data list``) may carry settings:
     ``"synthetic:points=1000,labels=200"``. A path that exists is read in the format its
-    content shows, or in ``format`` when given; ``say`` is told which and why.
+    content shows, or in ``format`` if given; ``say`` receives the detected format and the reason.
 
     >>> len(load("synthetic:points=300,labels=40").labels)
     40
@@ -38,12 +38,12 @@ def load(
     text = str(source)
     path = Path(source)
     try:
-        there = path.exists()
+        exists = path.exists()
     except OSError as error:
         raise DataError(f"this path cannot be read ({error.strerror})", path=path) from error
-    if format is None and text.partition(":")[0] in BUILTIN and not there:
+    if format is None and text.partition(":")[0] in BUILTIN and not exists:
         return build(text, say=say)
-    if not there and isinstance(source, str) and format is None and path.name == text:
+    if not exists and isinstance(source, str) and format is None and path.name == text:
         raise unknown_name(text)
     if format is None:
         format, why = detect(path)

@@ -28,7 +28,7 @@ def make_filters(data: Dataset) -> Dataset:
     A test or val row whose whole truth is filtered keeps its place with no relevant label.
     """
     items = {name: match_items(split, data.labels) for name, split in data.splits.items()}
-    if all(np.all(found < 0) for found in items.values()):
+    if all(np.all(numbers < 0) for numbers in items.values()):
         raise DataError(
             f"{data.name}: points and labels have no item in common, so there is nothing to filter",
             remedy="give points and labels the same uid where they are the same thing",
@@ -51,5 +51,5 @@ def own_pairs(items: NDArray[np.int64]) -> NDArray[np.int64]:
 def reciprocal_pairs(items: NDArray[np.int64], reverse: sparse.csr_matrix) -> NDArray[np.int64]:
     """Return (row of item b, a) for every cell (b, a) of ``reverse`` [L, L]."""
     rows = np.flatnonzero(items >= 0)
-    found = reverse[items[rows]].tocoo()
-    return np.stack([rows[found.row], found.col.astype(np.int64)], axis=1)
+    cells = reverse[items[rows]].tocoo()
+    return np.stack([rows[cells.row], cells.col.astype(np.int64)], axis=1)

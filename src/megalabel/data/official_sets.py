@@ -29,7 +29,7 @@ class OfficialSet:
 
     @property
     def source(self) -> str:
-        """Where it is to be had."""
+        """Where to download it."""
         return {
             "xmc-json": "the extreme classification repository",
             "dexml": "the notebook of the DEXML code, which makes them from the bundle of X-Transformer",
@@ -37,7 +37,7 @@ class OfficialSet:
 
     @property
     def files(self) -> list[str]:
-        """The files that are wanted; other layouts that megalabel reads will do as well."""
+        """The expected files; any other format that megalabel reads works too."""
         names = {
             "xmc-json": ["trn.json.gz", "tst.json.gz", "lbl.json.gz"],
             "dexml": ["raw/trn_X.txt", "raw/tst_X.txt", "raw/Y.txt", "Y.trn.npz", "Y.tst.npz"],
@@ -66,15 +66,15 @@ OFFICIAL_SETS = {
 
 
 def find_official_set(name: str) -> OfficialSet:
-    """Return a set by its name, in any spelling of case.
+    """Return a set by its name, ignoring case.
 
     >>> find_official_set("lf-amazontitles-131k").labels
     131073
     """
-    found = {known.lower(): official for known, official in OFFICIAL_SETS.items()}.get(name.lower())
-    if found is None:
+    official = {key.lower(): entry for key, entry in OFFICIAL_SETS.items()}.get(name.lower())
+    if official is None:
         raise SettingError(f"there is no official set {name!r}", remedy=nearest(name, OFFICIAL_SETS))
-    return found
+    return official
 
 
 def recognise(data: Dataset) -> OfficialSet | None:
@@ -84,9 +84,11 @@ def recognise(data: Dataset) -> OfficialSet | None:
     """
     train = len(data.train) + (0 if data.val is None else len(data.val))
     sizes = (len(data.labels), train, len(data.test))
-    found = [known for known in OFFICIAL_SETS.values() if (known.labels, known.train, known.test) == sizes]
-    if len(found) < 2:
-        return found[0] if found else None
+    matches = [
+        official for official in OFFICIAL_SETS.values() if (official.labels, official.train, official.test) == sizes
+    ]
+    if len(matches) < 2:
+        return matches[0] if matches else None
     words = sum(len(text.split()) for text in data.test.texts) / len(data.test)
     fields = "title" if words < SHORT else "title+content"
-    return next(known for known in found if known.fields == fields)
+    return next(official for official in matches if official.fields == fields)

@@ -1,4 +1,4 @@
-"""Predictions files: one JSON line a point, its labels best first."""
+"""Prediction files: one JSON line per point, its labels best first."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ def read_predictions(path: str | PathLike[str], split: Split, labels: int) -> tu
     """Read ``{"uid", "labels": [ids, best first], "scores": [...]}`` lines for the points of a split.
 
     Returns ids [N, K] in the order of the split, padded with -1, and the number of points
-    the file does not mention (their rows are all -1). Rows may stand in any order; where
+    the file does not mention (their rows are all -1). Rows may be in any order; if
     the split itself repeats a uid, the file must list all points in the split's order.
-    Scores are optional and only checked: as many as labels, numbers, never rising.
+    Scores are optional and only checked: one number per label, never increasing.
     """
-    place = _places(split)
+    row_of = _row_numbers(split)
     rows, width = array("q"), 0
     lines, starts, ids = array("q"), array("q", [0]), array("q")
     scores = array("d")
     for number, line in json_rows(path):
-        rows.append(_row(line, place, len(rows), split, path, number))
-        found = _list(line, "labels", path, number)
-        _extend(ids, found, "label id", path, number)
+        rows.append(_row(line, row_of, len(rows), split, path, number))
+        ranking = _list(line, "labels", path, number)
+        _extend(ids, ranking, "label id", path, number)
         if "scores" in line:
             values = _list(line, "scores", path, number)
-            if len(values) != len(found):
-                raise DataError(f"{len(found)} labels but {len(values)} scores", path=path, line=number)
+            if len(values) != len(ranking):
+                raise DataError(f"{len(ranking)} labels but {len(values)} scores", path=path, line=number)
             _extend(scores, values, "score", path, number)
         else:
-            scores.extend([0.0] * len(found))
+            scores.extend([0.0] * len(ranking))
         lines.append(number)
         starts.append(len(ids))
-        width = max(width, len(found))
+        width = max(width, len(ranking))
     if not rows:
-        raise DataError("there is no prediction in this file", path=path)
+        raise DataError("this file holds no predictions", path=path)
     flat = np.frombuffer(ids, dtype=np.int64) if ids else np.empty(0, dtype=np.int64)
     offsets = np.frombuffer(starts, dtype=np.int64)
     of_line = np.repeat(np.arange(len(rows)), np.diff(offsets))
@@ -61,12 +61,12 @@ def read_predictions(path: str | PathLike[str], split: Split, labels: int) -> tu
     return out, len(split) - len(rows)
 
 
-def write_predictions(path: str | PathLike[str], split: Split, found: TopK) -> None:
+def write_predictions(path: str | PathLike[str], split: Split, predictions: TopK) -> None:
     """Write the ranking of every point of a split, whole or not at all."""
     import orjson
 
     with writing(path) as out:
-        lines = zip(split.uids, found.ids, found.scores, strict=True)
+        lines = zip(split.uids, predictions.ids, predictions.scores, strict=True)
         for uid, ids, scores in track(lines, "writing predictions", total=len(split)):
             real = ids >= 0
             row = {"uid": uid, "labels": ids[real].tolist(), "scores": scores[real].tolist()}
@@ -79,35 +79,40 @@ class _Where:
     def __init__(self, path: str | PathLike[str], lines: NDArray[np.int64], of_line: NDArray[np.int64]) -> None:
         self.path, self.lines, self.of_line = path, lines, of_line
 
-    def error(self, what: str, place: int, remedy: str | None = None) -> DataError:
-        return DataError(what, path=self.path, line=int(self.lines[self.of_line[place]]), remedy=remedy)
+    def error(self, what: str, position: int, remedy: str | None = None) -> DataError:
+        return DataError(what, path=self.path, line=int(self.lines[self.of_line[position]]), remedy=remedy)
 
 
-def _places(split: Split) -> dict[str, int] | None:
+def _row_numbers(split: Split) -> dict[str, int] | None:
     """Return uid -> row, or None where uids repeat and rows must come in order."""
-    place = {uid: row for row, uid in enumerate(split.uids)}
-    return place if len(place) == len(split) else None
+    row_of = {uid: row for row, uid in enumerate(split.uids)}
+    return row_of if len(row_of) == len(split) else None
 
 
 def _row(
-    line: dict[str, Any], place: dict[str, int] | None, count: int, split: Split, path: str | PathLike[str], number: int
+    line: dict[str, Any],
+    row_of: dict[str, int] | None,
+    count: int,
+    split: Split,
+    path: str | PathLike[str],
+    number: int,
 ) -> int:
     uid = line.get("uid")
     uid = str(uid) if type(uid) is int else uid
     if not isinstance(uid, str):
         raise DataError('the key "uid" is missing or not a text', path=path, line=number)
-    if place is None:
+    if row_of is None:
         if count >= len(split) or split.uids[count] != uid:
             raise DataError(
-                f"uid {uid!r} does not stand at this place in the data, whose uids repeat",
+                f"uid {uid!r} is not the one expected on this line: uids repeat in the data, so the order counts",
                 path=path,
                 line=number,
                 remedy="list all points in the order of the data",
             )
         return count
-    if uid not in place:
-        raise DataError(f"uid {uid!r} is not in the data, or stands twice in this file", path=path, line=number)
-    return place.pop(uid)
+    if uid not in row_of:
+        raise DataError(f"uid {uid!r} is not in the data, or is a duplicate in this file", path=path, line=number)
+    return row_of.pop(uid)
 
 
 def _list(line: dict[str, Any], key: str, path: str | PathLike[str], number: int) -> list[Any]:
@@ -127,20 +132,20 @@ def _extend(
     except (TypeError, OverflowError) as error:
         fits = (int,) if what == "label id" else (int, float)
         odd = next((value for value in values if type(value) not in fits), values)
-        raise DataError(f"{what} {odd!r} is not a number that fits here", path=path, line=number) from error
+        raise DataError(f"{what} {odd!r} is not a valid number", path=path, line=number) from error
 
 
 def _check_ids(ids: NDArray[np.int64], labels: int, where: _Where) -> None:
     bad = np.flatnonzero((ids < 0) | (ids >= labels))
     if len(bad):
-        place = int(bad[0])
-        raise where.error(f"label id {ids[place]} is out of range", place, f"ids run from 0 to {labels - 1}")
+        position = int(bad[0])
+        raise where.error(f"label id {ids[position]} is out of range", position, f"ids run from 0 to {labels - 1}")
     keys = where.of_line * labels + ids
     order = np.argsort(keys, kind="stable")
-    twice = np.flatnonzero(keys[order][1:] == keys[order][:-1])
-    if len(twice):
-        place = int(order[twice[0] + 1])
-        raise where.error(f"label id {ids[place]} stands twice in one row", place)
+    duplicates = np.flatnonzero(keys[order][1:] == keys[order][:-1])
+    if len(duplicates):
+        position = int(order[duplicates[0] + 1])
+        raise where.error(f"duplicate label id {ids[position]} in one row", position)
 
 
 def _check_scores(scores: NDArray[np.float64], where: _Where) -> None:
@@ -149,4 +154,4 @@ def _check_scores(scores: NDArray[np.float64], where: _Where) -> None:
         raise where.error(f"score {scores[bad[0]]} is not finite", int(bad[0]))
     rises = np.flatnonzero((scores[1:] > scores[:-1]) & (where.of_line[1:] == where.of_line[:-1]))
     if len(rises):
-        raise where.error("scores rise along the row", int(rises[0]) + 1, "list labels best first")
+        raise where.error("scores increase along the row", int(rises[0]) + 1, "list labels best first")

@@ -6,7 +6,7 @@ import re
 
 __all__ = ["propensity_constants"]
 
-# The first pattern found in the name, lower case and without punctuation, decides.
+# The first pattern that occurs in the name, in lower case and without punctuation.
 _CATALOGUE = (
     (r"wikiseealso", (0.55, 1.5)),  # must come first: it is no Wikipedia category set
     (r"wiki(pedia|pedialarge|titles)500k|wikilshtc", (0.5, 0.4)),
@@ -21,7 +21,7 @@ def propensity_constants(name: str) -> tuple[float, float]:
     The catalogue of the extreme classification repository: 0.5, 0.4 for the Wikipedia
     category sets; 0.6, 2.6 for the Amazon product sets; 0.55, 1.5 for all others. The
     WikiSeeAlso sets are "others" although published code sometimes gives them the
-    constants of Wikipedia or Amazon, so compare PSP there only with A and B at hand.
+    constants of Wikipedia or Amazon, so compare PSP on these sets only if A and B agree.
 
     >>> propensity_constants("LF-AmazonTitles-131K"), propensity_constants("LF-WikiSeeAlso-320K")
     ((0.6, 2.6), (0.55, 1.5))

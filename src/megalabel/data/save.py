@@ -25,7 +25,7 @@ def save(
 ) -> None:
     """Write the set into ``folder``, whole or not at all.
 
-    With ``overwrite`` an older data set in its place goes once the new one is complete; a
+    With ``overwrite`` an existing data set is replaced once the new one is complete; a
     folder that holds anything else is never touched.
 
     >>> import tempfile
@@ -42,7 +42,7 @@ def save(
             detect(Path(folder))
         except DataError:
             raise WriteError(
-                "this folder holds something else than a data set", path=folder, remedy="choose another name"
+                "this folder holds something other than a data set", path=folder, remedy="choose another name"
             ) from None
     with writing_folder(folder, overwrite=overwrite) as temporary:
         writer.write(data, temporary)

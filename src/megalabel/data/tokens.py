@@ -61,7 +61,7 @@ def tokenise(texts: Sequence[str], tokenizer: Tokenizer) -> Tokens:
 
 
 class Tokeniser:
-    """A tokenizer made ready once for many calls of :func:`tokenise`; it remembers the words it has seen."""
+    """A tokenizer prepared once for many calls of :func:`tokenise`; it caches the words it has seen."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -100,7 +100,7 @@ class Tokeniser:
 
 
 def tokenise_in_chunks(texts: Sequence[str], tokenise: Callable[[Sequence[str]], Tokens]) -> Tokens:
-    """Join what ``tokenise`` makes of one chunk of texts after the other, with progress."""
+    """Tokenise the texts chunk by chunk, with progress, and join the results."""
     parts = list(_chunks(texts, tokenise))
     lengths = np.concatenate([part.lengths for part in parts])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -108,28 +108,28 @@ def tokenise_in_chunks(texts: Sequence[str], tokenise: Callable[[Sequence[str]],
 
 
 def store_tokens(texts: Sequence[str], tokenizer: Tokenizer | Tokenises, *, folder: Path | None = None) -> Tokens:
-    """Tokenise once and map the result from disk ever after.
+    """Tokenise texts once, store the tokens on disk and map them into memory from then on.
 
-    ``tokenizer`` is one of the tokenizers library, or an encoder. The store is found again
-    by a hash of the texts and of the tokenizer, in ``folder`` (by default the cache of the
-    user). Ids take the smallest integer type that holds the vocabulary; while they are
-    made, memory stays at one chunk. A damaged store is made anew; two processes may build
-    the same one at once. Where the disk cannot be written, the tokens stay in memory.
+    ``tokenizer`` is one of the tokenizers library, or an encoder. The store is keyed by a hash
+    of the texts and of the tokenizer and lies in ``folder`` (default: the user's cache). Ids
+    have the smallest integer type that holds the vocabulary. Writing holds one chunk in memory.
+    A damaged store is rebuilt; several processes may build the same store at the same time.
+    If the disk cannot be written, the tokens stay in memory.
     """
     source = tokenizer if isinstance(tokenizer, Tokenises) else Tokeniser(tokenizer)
     home = folder if folder is not None else cache_folder("tokens")
-    place = home / _key(texts, source)
-    found = _open(place)
-    if found is not None:
-        return found
+    target = home / _key(texts, source)
+    stored = _open(target)
+    if stored is not None:
+        return stored
     try:
-        with writing_folder(place, overwrite=True) as temporary:
+        with writing_folder(target, overwrite=True) as temporary:
             _write(temporary, texts, source)
     except WriteError:
-        found = _open(place)  # another process may have been first
-        return found if found is not None else source.tokenise(texts)
-    found = _open(place)
-    return found if found is not None else source.tokenise(texts)
+        stored = _open(target)  # another process may have been first
+        return stored if stored is not None else source.tokenise(texts)
+    stored = _open(target)
+    return stored if stored is not None else source.tokenise(texts)
 
 
 def _write(folder: Path, texts: Sequence[str], source: Tokenises) -> None:
@@ -149,25 +149,26 @@ def _write(folder: Path, texts: Sequence[str], source: Tokenises) -> None:
         out.write(json.dumps(card).encode())
 
 
-def _open(place: Path) -> Tokens | None:
+def _open(folder: Path) -> Tokens | None:
     """Map a finished store, or return None if there is none or it is damaged."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        card = json.loads((place / "tokens.json").read_bytes())
+        card = json.loads((folder / "tokens.json").read_bytes())
         dtype = np.dtype(card["dtype"])
         sizes = {"ids.bin": card["tokens"] * dtype.itemsize, "offsets.bin": (card["texts"] + 1) * 8}
-        if card["version"] != _VERSION or any((place / name).stat().st_size != size for name, size in sizes.items()):
+        if card["version"] != _VERSION or any((folder / name).stat().st_size != size for name, size in sizes.items()):
             return None
-        offsets = np.memmap(place / "offsets.bin", dtype=np.int64, mode="r")
+        offsets = np.memmap(folder / "offsets.bin", dtype=np.int64, mode="r")
         if card["tokens"] == 0:  # an empty file cannot be mapped
             return Tokens(np.empty(0, dtype=dtype), offsets)
-        return Tokens(np.memmap(place / "ids.bin", dtype=dtype, mode="r"), offsets)
+        return Tokens(np.memmap(folder / "ids.bin", dtype=dtype, mode="r"), offsets)
     return None
 
 
 def _chunks(texts: Sequence[str], tokenise: Callable[[Sequence[str]], Tokens]) -> Iterator[Tokens]:
     """Yield the tokens of one chunk of texts after the other; no texts are one empty chunk."""
     show = progress("tokenising", total=len(texts), unit="texts")
-    with show if len(texts) > _CHUNK else nullcontext(lambda amount: None) as step:  # chunks are told by their caller
+    alone = len(texts) <= _CHUNK  # then the caller shows progress
+    with nullcontext(lambda amount: None) if alone else show as step:
         for start in range(0, max(len(texts), 1), _CHUNK):
             part = tokenise(texts[start : start + _CHUNK])
             yield part

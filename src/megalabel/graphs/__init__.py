@@ -3,18 +3,16 @@
 A graph is a csr matrix [L, L], float32, columns sorted: row j holds the neighbours of
 label j, itself among them. :func:`cooccurrence` and :func:`random_walk` make one from the
 targets Y [N, L]; :func:`partition` groups labels by their vectors. Needs numpy and scipy
-only; dense vectors are partitioned by torch, which is loaded when it is asked for.
+only; dense vectors are partitioned by torch, which is imported on first use.
 """
 
 from megalabel.graphs.cooccurrence import cooccurrence
 from megalabel.graphs.normalise import normalise
-from megalabel.graphs.partition import partition
-from megalabel.graphs.partition_tree import partition_tree
+from megalabel.graphs.partition import partition, partition_tree
 from megalabel.graphs.pifa import pifa
 from megalabel.graphs.prune import prune
-from megalabel.graphs.random_walk import random_walk
+from megalabel.graphs.random_walk import random_walk, walk_targets
 from megalabel.graphs.store import load_graph, save_graph
-from megalabel.graphs.walk_targets import walk_targets
 
 __all__ = [
     "cooccurrence",

@@ -1,4 +1,4 @@
-"""What every maker of graphs asks of its input, and how it puts its rows together."""
+"""Input checks and matrix helpers shared by the functions that build graphs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_delta(delta: float) -> None:
 
 
 def check_least_one(name: str, value: int | None) -> None:
-    """Refuse a number below one; None is fine."""
+    """Refuse a number below one; None is valid."""
     if value is not None and value < 1:
         raise SettingError(f"{name} must be at least 1, not {value}")
 
@@ -37,23 +37,23 @@ def zero_one(targets: sparse.csr_matrix) -> sparse.csr_matrix:
         ones.sum_duplicates()
         ones.eliminate_zeros()
     if ones.nnz == 0:
-        raise DataError("the targets hold no positives at all, so the graph is empty")
+        raise DataError("the targets hold no positives, so the graph would be empty")
     if not np.all(ones.data > 0):
         raise DataError("targets must lie in (0, 1], some are negative or NaN")
     return sparse.csr_matrix((np.ones(ones.nnz, dtype=np.int32), ones.indices, ones.indptr), shape=ones.shape)
 
 
 def as_graph(graph: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return a square graph as csr, float32, each cell once, columns sorted; the caller's matrix stays as it is."""
+    """Return a square graph as csr, float32, each cell once, columns sorted; the caller's matrix is not changed."""
     if not sparse.issparse(graph) or graph.ndim != 2 or graph.shape[0] != graph.shape[1]:
         raise DataError("a label graph must be a sparse square matrix [L, L]")
-    found = sparse.csr_matrix(graph, dtype=np.float32)
-    if not found.has_canonical_format:
-        found = found.copy()
-        found.sum_duplicates()
-    if not (np.all(found.data >= 0) and np.all(np.isfinite(found.data))):
+    matrix = sparse.csr_matrix(graph, dtype=np.float32)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    if not (np.all(matrix.data >= 0) and np.all(np.isfinite(matrix.data))):
         raise DataError("the weights of a label graph must be finite and not negative")
-    return found
+    return matrix
 
 
 def row_numbers(matrix: sparse.csr_matrix) -> NDArray[np.int64]:
@@ -62,7 +62,7 @@ def row_numbers(matrix: sparse.csr_matrix) -> NDArray[np.int64]:
 
 
 def stack(parts: list[sparse.csr_matrix]) -> sparse.csr_matrix:
-    """Return the rows of all parts as one matrix; the list is emptied on the way, to hold little twice."""
+    """Return the rows of all parts as one matrix; the list is emptied as it goes, to save memory."""
     shape = (sum(part.shape[0] for part in parts), parts[0].shape[1])
     cells = sum(part.nnz for part in parts)
     whole: type[np.int64 | np.int32] = np.int64 if max(cells, *shape) > np.iinfo(np.int32).max else np.int32
@@ -75,6 +75,6 @@ def stack(parts: list[sparse.csr_matrix]) -> sparse.csr_matrix:
         indices[cell : cell + part.nnz], data[cell : cell + part.nnz] = part.indices, part.data
         indptr[row + 1 : row + 1 + part.shape[0]] = part.indptr[1:] + cell
         row, cell = row + part.shape[0], cell + part.nnz
-    found = sparse.csr_matrix((data, indices, indptr), shape=shape)
-    found.has_canonical_format = True
-    return found
+    matrix = sparse.csr_matrix((data, indices, indptr), shape=shape)
+    matrix.has_canonical_format = True
+    return matrix

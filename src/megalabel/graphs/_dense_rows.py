@@ -40,8 +40,8 @@ class DenseRows:
 
     def differences(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
         """Return row ``first`` minus row ``second`` for each pair."""
-        one, other = (self._move(which) for which in (first, second))
-        return self.vectors[one] * self.scale[one, None] - self.vectors[other] * self.scale[other, None]
+        left, right = (self._move(which) for which in (first, second))
+        return self.vectors[left] * self.scale[left, None] - self.vectors[right] * self.scale[right, None]
 
     def take(self, axes: Tensor, which: NDArray[np.int64]) -> Tensor:
         """Return some of the axes."""
@@ -57,16 +57,16 @@ class DenseRows:
         starts[rows + 1] = 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch calls its sparse tensors beta
-            wanted = torch.sparse_csr_tensor(
+            pattern = torch.sparse_csr_tensor(
                 self._move(np.cumsum(starts)),
                 self._move(group),
                 torch.zeros(len(rows), device=self.vectors.device),
                 size=(len(self.vectors), len(axes)),
                 check_invariants=False,
             )
-            products = torch.sparse.sampled_addmm(wanted, self.vectors, axes.T, beta=0.0).values()
-        found: NDArray[np.floating] = (products * self.scale[self._move(rows)]).cpu().numpy()
-        return found
+            products = torch.sparse.sampled_addmm(pattern, self.vectors, axes.T, beta=0.0).values()
+        scaled: NDArray[np.floating] = (products * self.scale[self._move(rows)]).cpu().numpy()
+        return scaled
 
     def halves(self, rows: NDArray[np.int64], starts: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.floating]]:
         """Return the axes between neighbouring means, and the length of the sums of rows [2 G]."""

@@ -28,8 +28,8 @@ def keep_top(matrix: sparse.csr_matrix, top: int, own: NDArray[np.int64] | None 
     # The bits of floats above zero are ordered like the floats: one key for row and value.
     key = (rows.astype(np.uint64) << np.uint64(32)) | (np.uint64(0xFFFFFFFF) - value.view(np.uint32))
     order = np.argsort(key, kind="stable")
-    place = np.arange(len(rows)) - np.repeat(matrix.indptr[:-1], counts)
+    rank = np.arange(len(rows)) - np.repeat(matrix.indptr[:-1], counts)
     keep = np.zeros(len(rows), dtype=bool)
-    keep[order[place < top]] = True
+    keep[order[rank < top]] = True
     indptr = np.r_[0, np.cumsum(np.minimum(counts, top))]
     return sparse.csr_matrix((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)

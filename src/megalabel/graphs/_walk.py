@@ -51,24 +51,24 @@ def walk(
             continue
         _draw(own, seed, reset, draws, again)
         _hop(own, draws, again, labels, point_starts, points, label_starts, ends)
-        found = 0
+        distinct = 0
         for hop in range(length):
-            here = ends[hop]
-            if counts[here] == 0:
-                seen[found] = here
-                found += 1
-            counts[here] += 1
+            label = ends[hop]
+            if counts[label] == 0:
+                seen[distinct] = label
+                distinct += 1
+            counts[label] += 1
         if counts[own] == 0:
             counts[own] = 1
-            seen[found] = own
-            found += 1
-        kept = _most_visited(own, seen[:found], counts, length, top)
-        for place in range(len(kept)):
-            columns[row, place] = kept[place]
-            visits[row, place] = counts[kept[place]]
+            seen[distinct] = own
+            distinct += 1
+        kept = _most_visited(own, seen[:distinct], counts, length, top)
+        for i in range(len(kept)):
+            columns[row, i] = kept[i]
+            visits[row, i] = counts[kept[i]]
         sizes[row] = len(kept)
-        for place in range(found):
-            counts[seen[place]] = 0
+        for i in range(distinct):
+            counts[seen[i]] = 0
     return sizes
 
 
@@ -111,8 +111,8 @@ def _hop(
         ends[hop] = labels[_choose(draws[hop] & _LOW, point_starts[point], point_starts[point + 1])]
     for hop in range(1, len(draws)):
         if not again[hop]:
-            here = ends[hop - 1]
-            point = points[_choose(draws[hop] >> _HALF, label_starts[here], label_starts[here + 1])]
+            label = ends[hop - 1]
+            point = points[_choose(draws[hop] >> _HALF, label_starts[label], label_starts[label + 1])]
             ends[hop] = labels[_choose(draws[hop] & _LOW, point_starts[point], point_starts[point + 1])]
 
 
@@ -131,9 +131,9 @@ def _most_visited(
         return np.sort(seen)
     width = len(counts)
     keys = np.empty(len(seen), dtype=np.int64)  # one number for count and label
-    for place in range(len(seen)):
-        label = seen[place]
+    for i in range(len(seen)):
+        label = seen[i]
         times = length + 1 if label == own else counts[label]
-        keys[place] = -times * width + label
+        keys[i] = -times * width + label
     keys.sort()
     return np.sort(keys[:top] % width)

@@ -69,8 +69,8 @@ def cooccurrence(
         for start, stop in _blocks(ones, points, block):
             counts = points[start:stop] @ ranked
             labels = np.arange(start, stop)
-            found = _rows(counts, labels, order, own[start:stop], least[start:stop])
-            parts.append(found if top is None else keep_top(found, top, labels))
+            rows = _rows(counts, labels, order, own[start:stop], least[start:stop])
+            parts.append(rows if top is None else keep_top(rows, top, labels))
             step(stop - start)
     return stack(parts)
 

@@ -41,11 +41,13 @@ def normalise(graph: sparse.csr_matrix, how: Literal["symmetric", "row"] = "symm
     """
     if how not in _WAYS:
         raise SettingError(f"there is no normalisation {how!r}", remedy=nearest(str(how), _WAYS))
-    found = as_graph(graph)
-    weights = found.data.astype(np.float64)
-    rows = row_numbers(found)
-    by_row = np.bincount(rows, weights, minlength=found.shape[0])[rows]
-    by_column = np.bincount(found.indices, weights, minlength=found.shape[1])[found.indices]
+    matrix = as_graph(graph)
+    weights = matrix.data.astype(np.float64)
+    rows = row_numbers(matrix)
+    by_row = np.bincount(rows, weights, minlength=matrix.shape[0])[rows]
+    by_column = np.bincount(matrix.indices, weights, minlength=matrix.shape[1])[matrix.indices]
     divisor = by_row if how == "row" else np.sqrt(by_row * by_column)
     scaled = np.divide(weights, divisor, out=np.zeros_like(weights), where=divisor > 0)
-    return sparse.csr_matrix((scaled.astype(np.float32), found.indices.copy(), found.indptr.copy()), shape=found.shape)
+    return sparse.csr_matrix(
+        (scaled.astype(np.float32), matrix.indices.copy(), matrix.indptr.copy()), shape=matrix.shape
+    )

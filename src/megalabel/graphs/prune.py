@@ -32,12 +32,12 @@ def prune(
     [[0, 5, 4], [0, 9, 0], [0, 0, 9]]
     """
     check_least_one("top", top)
-    found = as_graph(graph)
-    rows = row_numbers(found)
-    stays = found.data >= least
+    matrix = as_graph(graph)
+    rows = row_numbers(matrix)
+    stays = matrix.data >= least
     if diagonal:
-        stays |= found.indices == rows
-    stays &= found.data > 0
-    indptr = np.r_[0, np.cumsum(np.bincount(rows[stays], minlength=found.shape[0]))]
-    kept = sparse.csr_matrix((found.data[stays], found.indices[stays], indptr), shape=found.shape)
-    return kept if top is None else keep_top(kept, top, np.arange(found.shape[0]) if diagonal else None)
+        stays |= matrix.indices == rows
+    stays &= matrix.data > 0
+    indptr = np.r_[0, np.cumsum(np.bincount(rows[stays], minlength=matrix.shape[0]))]
+    kept = sparse.csr_matrix((matrix.data[stays], matrix.indices[stays], indptr), shape=matrix.shape)
+    return kept if top is None else keep_top(kept, top, np.arange(matrix.shape[0]) if diagonal else None)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
 from megalabel.errors import SettingError
-from megalabel.graphs._checks import check_least_one, stack, zero_one
+from megalabel.graphs._checks import as_graph, check_delta, check_least_one, row_numbers, stack, zero_one
 from megalabel.progress import progress
 
-__all__ = ["random_walk"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["random_walk", "walk_targets"]
 
 _HOPS = 1 << 19  # hops of a chunk of labels
 
@@ -26,7 +30,7 @@ def random_walk(
     head: int | None = 500,
     seed: int = 0,
 ) -> sparse.csr_matrix:
-    """Count the labels that random walks from each label come by.
+    """Count the labels that random walks from each label visit.
 
     One walk of ``length`` hops starts at each label. A hop goes from a label to one of its
     points and on to one of the labels of that point, each drawn with equal chance; the label
@@ -37,7 +41,7 @@ def random_walk(
 
     Labels with more than ``head`` points say little about their neighbours. They are taken
     out of the targets before the walks: none starts from one, ends at one or goes through
-    one. Such a label, like one without a point, stays at home: its row holds only itself,
+    one. The row of such a label, as that of a label without points, holds only itself,
     with ``length`` visits. The diagonal of every other row is at least 1.
 
     The numbers drawn for label j depend on ``seed`` and j alone, so the result is the same on
@@ -111,3 +115,34 @@ def _without_head(ones: sparse.csr_matrix, head: int | None) -> sparse.csr_matri
     stays = (np.bincount(ones.indices, minlength=ones.shape[1]) <= head)[ones.indices]
     indptr = np.r_[0, np.cumsum(stays)][ones.indptr]
     return sparse.csr_matrix((ones.data[stays], ones.indices[stays], indptr), shape=ones.shape)
+
+
+def walk_targets(visits: sparse.csr_matrix, delta: float = 0.1) -> sparse.csr_matrix:
+    """Turn visit counts into the targets of label texts, as :func:`cooccurrence` gives them from counts.
+
+    Row j is divided by its own diagonal, the visits of label j to itself, and clipped to 1:
+    c_ij = min(1, V_ji / V_jj), kept when c_ij > delta. The diagonal is always 1. The Gandalf
+    thesis uses walks in place of counts (Kharbanda, Table 1.7) without saying how visits
+    become targets; with this choice both graphs mean the same.
+
+    Args:
+        visits: [L, L] counts, from :func:`random_walk`; a label that never visits itself keeps only itself.
+        delta: targets must be above it, in [0, 1).
+
+    Returns:
+        [L, L] float32 in (delta, 1]; row j holds the targets of label text j.
+
+    >>> visits = sparse.csr_matrix([[8.0, 2, 0], [9, 6, 1], [0, 0, 10]])
+    >>> walk_targets(visits, delta=0.2).toarray().tolist()
+    [[1.0, 0.25, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    check_delta(delta)
+    graph = as_graph(visits)
+    own: NDArray[np.float64] = graph.diagonal().astype(np.float64)
+    rows, cols = row_numbers(graph), graph.indices
+    off = rows != cols
+    values = np.minimum(graph.data[off] / np.where(own > 0, own, np.inf)[rows[off]], 1.0)
+    keep = values > delta
+    every = np.arange(len(own))
+    cells = (np.r_[rows[off][keep], every], np.r_[cols[off][keep], every])
+    return sparse.csr_matrix((np.r_[values[keep], np.ones(len(own))].astype(np.float32), cells), shape=graph.shape)

@@ -1,4 +1,4 @@
-"""Graphs on disk, tied to the labels they were made for."""
+"""Graphs on disk, tied to the labels they were built from."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def save_graph(graph: sparse.csr_matrix, path: str | PathLike[str], labels: Labe
         path: file to write; an old one is replaced.
         labels: the L labels of the data set the graph was made from.
     """
-    found = as_graph(graph)
-    if found.shape[0] != len(labels):
-        raise DataError(f"the graph has {found.shape[0]} labels, the data set has {len(labels)}")
+    matrix = as_graph(graph)
+    if matrix.shape[0] != len(labels):
+        raise DataError(f"the graph has {matrix.shape[0]} labels, the data set has {len(labels)}")
     with writing(path) as out:
         np.savez(
             out,
             mark=np.frombuffer(_MARK.encode(), dtype=np.uint8),
             labels=np.array([len(labels)], dtype=np.int64),
             hash=np.frombuffer(_hash(labels).encode(), dtype=np.uint8),
-            indptr=found.indptr.astype(np.int64),
-            indices=found.indices,
-            data=found.data,
+            indptr=matrix.indptr.astype(np.int64),
+            indices=matrix.indices,
+            data=matrix.data,
         )
 
 
@@ -57,7 +57,7 @@ def load_graph(path: str | PathLike[str], labels: Labels) -> sparse.csr_matrix:
 
     Args:
         path: file to read.
-        labels: the labels of the data set at hand.
+        labels: the labels of the current data set.
 
     Returns:
         [L, L] float32, columns sorted.
@@ -70,7 +70,7 @@ def load_graph(path: str | PathLike[str], labels: Labels) -> sparse.csr_matrix:
         raise DataError(what, path=path, remedy=remedy)
     theirs, ours = _text(fields["hash"]), _hash(labels)
     if theirs != ours:
-        what = f"this graph is of another data set: the hash of its labels is {theirs[:12]}, here it is {ours[:12]}"
+        what = f"this graph is of another data set: its labels have the hash {theirs[:12]}, the current {ours[:12]}"
         raise DataError(what, path=path, remedy=remedy)
     return _graph(fields, count, path)
 
@@ -89,7 +89,7 @@ def _read(path: str | PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def _graph(fields: dict[str, np.ndarray], count: int, path: str | PathLike[str]) -> sparse.csr_matrix:
-    """Return the matrix once nothing in it can point outside."""
+    """Return the matrix after checking that no index is out of range."""
     indptr, indices, data = fields["indptr"], fields["indices"], fields["data"]
     if len(data) == 0:
         raise DataError("this graph is empty, no label has a neighbour", path=path)
@@ -115,8 +115,8 @@ def _text(array: np.ndarray) -> str:
 
 def _hash(labels: Labels) -> str:
     """Return the SHA-256 of all uids and texts, each behind its length so that none can run into the next."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for uid, text in zip(labels.uids, labels.texts, strict=True):
-        one, other = uid.encode("utf-8", "surrogatepass"), text.encode("utf-8", "surrogatepass")
-        found.update(b"%d %d " % (len(one), len(other)) + one + other)
-    return found.hexdigest()
+        name, content = uid.encode("utf-8", "surrogatepass"), text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d %d " % (len(name), len(content)) + name + content)
+    return digest.hexdigest()

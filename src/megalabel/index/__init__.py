@@ -1,11 +1,10 @@
 """Search: vectors in, the best k labels out; every label looked at, or some of them."""
 
-from megalabel.index.build_index import build_index
+from megalabel.index.build_index import build_index, load_index
 from megalabel.index.choose_index import Choice, choose_index
 from megalabel.index.exact import ExactIndex
 from megalabel.index.hnsw import HnswIndex
 from megalabel.index.ivf import IvfIndex
-from megalabel.index.load_index import load_index
 from megalabel.index.recall import recall
 
 __all__ = [

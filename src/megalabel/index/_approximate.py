@@ -37,7 +37,7 @@ class Approximate(ABC):
     """An index that looks at some labels only.
 
     What faiss proposes is scored again as :class:`~megalabel.index.ExactIndex` scores it, so
-    a label found by both has the same score to the bit, and ties are in the order of ids.
+    a label returned by both has the same score to the bit, and ties are in the order of ids.
     Excluded pairs are left out before the cut to k: as many more are proposed as the row
     excludes. Where a search would score half of all labels or more, or a row got too few
     proposals, it is done exactly.
@@ -67,10 +67,10 @@ class Approximate(ABC):
         >>> IvfIndex.build(torch.eye(40)).remove([7]).search(torch.eye(40)[7:8], k=1).ids.tolist()
         [[0]]
         """
-        found = copy(self)
-        found.removed = np.union1d(self.removed, check_ids(ids, len(self)))
-        found._selector = left_over(found.removed, len(self)) if len(found.removed) else None
-        return found
+        smaller = copy(self)
+        smaller.removed = np.union1d(self.removed, check_ids(ids, len(self)))
+        smaller._selector = left_over(smaller.removed, len(self)) if len(smaller.removed) else None
+        return smaller
 
     @property
     @abstractmethod
@@ -84,7 +84,7 @@ class Approximate(ABC):
     @property
     @abstractmethod
     def most_effort(self) -> int:
-        """The effort from which on nothing more is found."""
+        """The effort beyond which results no longer change."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -125,8 +125,8 @@ class Approximate(ABC):
             for start in range(0, len(queries), _BATCH):
                 part = slice(start, min(start + _BATCH, len(queries)))
                 rows = part if order is None else order[part]
-                found = self._search(queries[rows], k, None if cells is None else cells[rows])
-                ids[rows], scores[rows] = found.ids, found.scores
+                batch = self._search(queries[rows], k, None if cells is None else cells[rows])
+                ids[rows], scores[rows] = batch.ids, batch.scores
                 step(part.stop - start)
         return TopK(ids, scores)
 
@@ -139,13 +139,13 @@ class Approximate(ABC):
         proposed = self._propose(as_rows(queries, self._width), count)
         if cells is not None:
             proposed[_among(proposed, cells)] = -1
-        found, sizes = self._rank(queries, proposed, k)
+        top, sizes = self._rank(queries, proposed, k)
         if sizes.min(initial=k) < k:
             short = np.flatnonzero(sizes < min(k, self._shape[0] - len(self.removed)))
-            some = torch.from_numpy(queries[short])
-            again = self._exact.search(some, k, exclude=None if cells is None else cells[short])
-            found.ids[short], found.scores[short] = again.ids, again.scores
-        return found
+            unfilled = torch.from_numpy(queries[short])
+            again = self._exact.search(unfilled, k, exclude=None if cells is None else cells[short])
+            top.ids[short], top.scores[short] = again.ids, again.scores
+        return top
 
     def _rank(
         self, queries: NDArray[np.float32], proposed: NDArray[np.int64], k: int
@@ -180,17 +180,17 @@ class Approximate(ABC):
     def load(cls, folder: str | PathLike[str]) -> Self:
         """Read an index that :meth:`save` wrote, mapped into memory; every file is checked first."""
         card = read_card(folder, cls.kind)
-        found = cls._restore(folder, card)
-        return found.remove(card["removed"]) if card["removed"] else found
+        index = cls._restore(folder, card)
+        return index.remove(card["removed"]) if card["removed"] else index
 
 
 def as_labels(vectors: Tensor) -> Tensor:
     """Return label vectors as float32 on the CPU, checked."""
     check_labels(vectors)
-    found = vectors.detach().to(device="cpu", dtype=torch.float32).contiguous()
-    if not torch.isfinite(largest_norm(found)):
+    labels = vectors.detach().to(device="cpu", dtype=torch.float32).contiguous()
+    if not torch.isfinite(largest_norm(labels)):
         raise DataError("a label vector holds NaN or infinity")
-    return found
+    return labels
 
 
 def check_settings(seed: int = 0, **least_one: int | None) -> None:
@@ -204,16 +204,16 @@ def check_settings(seed: int = 0, **least_one: int | None) -> None:
 
 def _pairs(exclude: sparse.csr_matrix) -> sparse.csr_matrix:
     """Return the cells to leave out, each once and none of them zero."""
-    found = sparse.csr_matrix(exclude, copy=True)
-    found.data = (found.data != 0).astype(np.float32)
-    found.eliminate_zeros()
-    found.sum_duplicates()
-    return found
+    pairs = sparse.csr_matrix(exclude, copy=True)
+    pairs.data = (pairs.data != 0).astype(np.float32)
+    pairs.eliminate_zeros()
+    pairs.sum_duplicates()
+    return pairs
 
 
 def _among(proposed: NDArray[np.int64], cells: sparse.csr_matrix) -> NDArray[np.bool_]:
-    """Say which of the proposed labels [n, count] are excluded."""
+    """Return which of the proposed labels [n, count] are excluded."""
     width = np.int64(cells.shape[1])
     rows = np.repeat(np.arange(cells.shape[0], dtype=np.int64), np.diff(cells.indptr))
-    wanted = np.arange(len(proposed), dtype=np.int64)[:, None] * width + proposed
-    return np.isin(wanted, rows * width + cells.indices.astype(np.int64))
+    proposed_cells = np.arange(len(proposed), dtype=np.int64)[:, None] * width + proposed
+    return np.isin(proposed_cells, rows * width + cells.indices.astype(np.int64))

@@ -20,12 +20,12 @@ _LEVEL = 1e-3  # lengths that differ by less than this share count as equal
 
 @contextmanager
 def faiss_threads(most: int | None = None, *, count: int | None = None) -> Iterator[Any]:
-    """Give the faiss package, working with as many threads as torch, or ``most``, or just ``count``."""
+    """Yield the faiss package with as many threads as torch, at most ``most``, or exactly ``count``."""
     import faiss
 
     before = faiss.omp_get_max_threads()
-    wanted = count or torch.get_num_threads()
-    faiss.omp_set_num_threads(wanted if most is None else max(1, min(most, wanted)))
+    threads = count or torch.get_num_threads()
+    faiss.omp_set_num_threads(threads if most is None else max(1, min(most, threads)))
     try:
         yield faiss
     finally:

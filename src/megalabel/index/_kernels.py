@@ -40,17 +40,17 @@ def collect(
         for low in range(0, count, _STEP):
             high = min(low + _STEP, count)
             above = False
-            for place in range(low, high):  # no jump inside, so that the compiler takes many at a time
-                above |= row[place] > bar
+            for i in range(low, high):  # no jump inside, so that the compiler takes many at a time
+                above |= row[i] > bar
             if not above:
                 continue
-            for place in range(low, high):
-                if row[place] > bar:
+            for i in range(low, high):
+                if row[i] > bar:
                     if size == room:
                         bar, size = _cut(best[query], ids[query], size, keep), keep
-                        if row[place] <= bar:
+                        if row[i] <= bar:
                             continue
-                    best[query, size], ids[query, size] = row[place], start + place
+                    best[query, size], ids[query, size] = row[i], start + i
                     size += 1
         bars[query], sizes[query] = bar, size
 
@@ -66,7 +66,7 @@ def decide(
     best: NDArray[np.float32],
     ids: NDArray[np.int64],
     scores: NDArray[np.float32],
-    found: NDArray[np.int64],
+    top_ids: NDArray[np.int64],
     crowded: NDArray[np.bool_],
     first: int,
     last: int,
@@ -85,16 +85,16 @@ def decide(
         if size > k:
             floor = _cut(rough, held, size, k) - margins[query]
         crowded[query] = size == keep and keep < len(labels)
-        for place in range(size):
-            crowded[query] &= not rough[place] < floor
+        for i in range(size):
+            crowded[query] &= not rough[i] < floor
         if crowded[query]:
             continue
         near = 0
-        for place in range(size):
-            if not rough[place] < floor:
-                rough[near], held[near] = _product(labels[held[place]], queries[query]), held[place]
+        for i in range(size):
+            if not rough[i] < floor:
+                rough[near], held[near] = _product(labels[held[i]], queries[query]), held[i]
                 near += 1
-        _sort(rough[:near], held[:near], scores[query], found[query])
+        _sort(rough[:near], held[:near], scores[query], top_ids[query])
 
 
 @compiled
@@ -103,7 +103,7 @@ def rank(
     queries: NDArray[np.float32],
     proposed: NDArray[np.int64],
     scores: NDArray[np.float32],
-    found: NDArray[np.int64],
+    top_ids: NDArray[np.int64],
     sizes: NDArray[np.int64],
     first: int,
     last: int,
@@ -121,7 +121,7 @@ def rank(
                 best[size], ids[size] = _product(labels[label], queries[query]), label
                 size += 1
         sizes[query] = size
-        _sort(best[:size], ids[:size], scores[query], found[query])
+        _sort(best[:size], ids[:size], scores[query], top_ids[query])
 
 
 @compiled
@@ -151,9 +151,9 @@ def _cut(scores: NDArray[np.float32], ids: NDArray[np.int64], size: int, keep: i
 
 @compiled
 def _sort(
-    scores: NDArray[np.float32], ids: NDArray[np.int64], best: NDArray[np.float32], found: NDArray[np.int64]
+    scores: NDArray[np.float32], ids: NDArray[np.int64], best: NDArray[np.float32], top_ids: NDArray[np.int64]
 ) -> None:
-    """Fill best and found [k] by falling score, equal ones by rising id; -inf and -1 where there are no more.
+    """Fill best and top_ids [k] by falling score, equal ones by rising id; -inf and -1 where there are no more.
 
     Shell's sort: the sort of the library takes seconds to compile.
     """
@@ -161,8 +161,8 @@ def _sort(
     while gap < len(scores) // 3:
         gap = 3 * gap + 1
     while gap > 0:
-        for place in range(gap, len(scores)):
-            score, label, at = scores[place], ids[place], place
+        for i in range(gap, len(scores)):
+            score, label, at = scores[i], ids[i], i
             while at >= gap:
                 other = at - gap
                 if scores[other] > score or (scores[other] == score and ids[other] < label):
@@ -171,11 +171,11 @@ def _sort(
                 at = other
             scores[at], ids[at] = score, label
         gap //= 3
-    for place in range(len(best)):
-        if place < len(scores):
-            best[place], found[place] = scores[place], ids[place]
+    for i in range(len(best)):
+        if i < len(scores):
+            best[i], top_ids[i] = scores[i], ids[i]
         else:
-            best[place], found[place] = -_INF, -1
+            best[i], top_ids[i] = -_INF, -1
 
 
 @compiled

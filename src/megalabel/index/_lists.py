@@ -31,8 +31,8 @@ def centres_of(vectors: Tensor, nlist: int, *, seed: int) -> Tensor:
     if len(vectors) > PER_LIST * nlist:
         chosen = np.random.default_rng(seed).choice(len(vectors), PER_LIST * nlist, replace=False)
         vectors = vectors[torch.from_numpy(np.sort(chosen))]
-    place = torch.from_numpy(partition(vectors.numpy(), clusters=nlist, seed=seed))
-    centres = _means(vectors, place, vectors.new_zeros((nlist, vectors.shape[1])))
+    cluster = torch.from_numpy(partition(vectors.numpy(), clusters=nlist, seed=seed))
+    centres = _means(vectors, cluster, vectors.new_zeros((nlist, vectors.shape[1])))
     with progress("placing centres", total=ROUNDS, unit="rounds") as step:
         for _ in range(ROUNDS):
             centres = _means(vectors, assign(vectors, centres), centres)
@@ -46,8 +46,8 @@ def assign(vectors: Tensor, centres: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def _means(vectors: Tensor, place: Tensor, before: Tensor) -> Tensor:
+def _means(vectors: Tensor, cluster: Tensor, before: Tensor) -> Tensor:
     """Return the means of unit length; a centre without vectors stays where it was."""
-    sums = torch.zeros_like(before).index_add_(0, place, vectors)
-    empty = torch.bincount(place, minlength=len(before)) == 0
+    sums = torch.zeros_like(before).index_add_(0, cluster, vectors)
+    empty = torch.bincount(cluster, minlength=len(before)) == 0
     return torch.where(empty.unsqueeze(1), before, normalize(sums, dim=1))

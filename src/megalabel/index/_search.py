@@ -1,4 +1,4 @@
-"""What every search shares: the check of what is asked, exact scores of candidates, and the order of an answer."""
+"""Shared by all searches: checks of the arguments, exact scores of candidates, and the order of results."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _ROWS = 65_536  # vectors measured at a time
 
 
 def check_labels(vectors: Tensor) -> None:
-    """Raise a DataError for what cannot be label vectors [L, d]."""
+    """Raise a DataError for invalid label vectors [L, d]."""
     if vectors.ndim != 2 or vectors.shape[0] == 0:
         raise DataError(f"label vectors must be a matrix with at least one row, not {tuple(vectors.shape)}")
 
 
 def check_search(shape: tuple[int, int], vectors: Tensor, k: int, exclude: csr_matrix | None) -> None:
-    """Raise an error for what cannot be asked of an index over ``shape`` [L, d] labels."""
+    """Raise an error for an invalid search of an index over ``shape`` [L, d] labels."""
     if vectors.ndim != 2 or vectors.shape[1] != shape[1]:
         raise DataError(f"query vectors must be [Q, {shape[1]}] like the labels, not {tuple(vectors.shape)}")
     if k < 1:
@@ -41,11 +41,11 @@ def check_search(shape: tuple[int, int], vectors: Tensor, k: int, exclude: csr_m
 
 
 def check_ids(ids: Sequence[int] | NDArray[np.integer[Any]], labels: int) -> NDArray[np.int64]:
-    """Return label ids as an array, or raise a DataError for one that is not there."""
-    found = np.asarray(ids, dtype=np.int64).reshape(-1)
-    if len(found) and not (found.min() >= 0 and found.max() < labels):
+    """Return label ids as an array, or raise a DataError for an invalid one."""
+    numbers = np.asarray(ids, dtype=np.int64).reshape(-1)
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < labels):
         raise DataError(f"ids to remove must lie in 0 to {labels - 1:,}")
-    return found
+    return numbers
 
 
 def exact_scores(labels: Tensor, queries: Tensor, ids: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def best_first(scores: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def largest_norm(vectors: Tensor) -> Tensor:
-    """Return the length of the longest row, 0 where there is none."""
+    """Return the length of the longest row, 0 if there are no rows."""
     if 0 < len(vectors) <= _ROWS:
         lengths: Tensor = torch.linalg.vector_norm(vectors.detach().to(torch.float32), dim=1)
         return lengths.max()

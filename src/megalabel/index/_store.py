@@ -32,16 +32,16 @@ def write_index(
     folder: str | PathLike[str], index: Any, vectors: Tensor | None, card: Mapping[str, Any], *, overwrite: bool
 ) -> None:
     """Write index.faiss if there is one, the vectors where faiss does not keep them as they are, and index.json."""
-    with writing_folder(folder, overwrite=overwrite) as place:
+    with writing_folder(folder, overwrite=overwrite) as temporary:
         if index is not None:
-            _write_faiss(index, place / FAISS)
+            _write_faiss(index, temporary / FAISS)
         if vectors is not None:
-            with writing(place / VECTORS) as out:
+            with writing(temporary / VECTORS) as out:
                 np.save(out, vectors.numpy(), allow_pickle=False)
-        files = {name: _record(place / name) for name in (FAISS, VECTORS) if (place / name).is_file()}
-        found = {"format": FORMAT, **card, "files": files}
-        with writing(place / CARD) as out:
-            out.write(json.dumps({**found, "seal": _seal(found)}, indent=2).encode() + b"\n")
+        files = {name: _record(temporary / name) for name in (FAISS, VECTORS) if (temporary / name).is_file()}
+        document = {"format": FORMAT, **card, "files": files}
+        with writing(temporary / CARD) as out:
+            out.write(json.dumps({**document, "seal": _seal(document)}, indent=2).encode() + b"\n")
 
 
 def _write_faiss(index: Any, path: Path) -> None:
@@ -56,7 +56,7 @@ def _write_faiss(index: Any, path: Path) -> None:
 
 
 def read_kind(folder: str | PathLike[str]) -> str:
-    """Return the kind of index the card of a folder speaks of."""
+    """Return the kind of index that the card of a folder names."""
     return str(_card(Path(folder))["kind"])
 
 
@@ -71,10 +71,10 @@ def read_card(folder: str | PathLike[str], kind: str) -> dict[str, Any]:
     return card
 
 
-def _card(place: Path) -> dict[str, Any]:
-    path = place / CARD
+def _card(folder: Path) -> dict[str, Any]:
+    path = folder / CARD
     if not path.is_file():
-        raise DataError("there is no index here", path=place, remedy="give the folder of a saved index")
+        raise DataError("this folder holds no index", path=folder, remedy="give the folder of a saved index")
     try:
         card = json.loads(path.read_bytes())
         seal = card.pop("seal")
@@ -107,12 +107,14 @@ def read_vectors(folder: str | PathLike[str], shape: tuple[int, int]) -> Tensor:
     """Return the vectors, mapped into memory: pages are read as they are needed, and the file stays as it is."""
     path = Path(folder) / VECTORS
     try:
-        found = np.load(path, mmap_mode="c", allow_pickle=False)
+        vectors = np.load(path, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError("these vectors cannot be read", path=path, remedy=_AGAIN) from error
-    if found.shape != shape or found.dtype != np.float32:
-        raise DataError(f"the vectors are {found.dtype} {found.shape}, not float32 {shape}", path=path, remedy=_AGAIN)
-    return torch.from_numpy(found)
+    if vectors.shape != shape or vectors.dtype != np.float32:
+        raise DataError(
+            f"the vectors are {vectors.dtype} {vectors.shape}, not float32 {shape}", path=path, remedy=_AGAIN
+        )
+    return torch.from_numpy(vectors)
 
 
 def _check_file(path: Path, record: Mapping[str, Any]) -> None:

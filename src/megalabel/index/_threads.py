@@ -34,8 +34,8 @@ def row_threads(rows: int) -> Iterator[Spread]:
     with ThreadPoolExecutor(threads) as pool:
 
         def spread(work: Callable[[int, int], None], rows: int) -> None:
-            edges = [rows * place // threads for place in range(threads + 1)]
-            for one in [pool.submit(work, first, last) for first, last in pairwise(edges)]:
-                one.result()
+            edges = [rows * part // threads for part in range(threads + 1)]
+            for job in [pool.submit(work, first, last) for first, last in pairwise(edges)]:
+                job.result()
 
         yield spread

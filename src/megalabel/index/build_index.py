@@ -1,19 +1,22 @@
-"""An index by the name of its kind."""
+"""Build an index by the name of its kind, and load one that was saved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from megalabel.errors import SettingError, nearest
+from megalabel.errors import DataError, SettingError, nearest
+from megalabel.index._store import read_kind
 from megalabel.index.exact import ExactIndex
 from megalabel.index.hnsw import HnswIndex
 from megalabel.index.ivf import IvfIndex
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from torch import Tensor
 
-__all__ = ["KINDS", "build_index", "check_kind"]
+__all__ = ["KINDS", "build_index", "check_kind", "load_index"]
 
 KINDS: dict[str, tuple[str, ...]] = {  # and the settings each takes
     "exact": (),
@@ -42,7 +45,7 @@ def build_index(
 
 
 def check_kind(kind: str, settings: Iterable[str], *more: str) -> None:
-    """Raise a SettingError for a kind that is none, nor one of ``more``, or a setting the kind does not have."""
+    """Raise a SettingError for a kind that is neither known nor one of ``more``, or an unknown setting of the kind."""
     if kind not in (*KINDS, *more):
         raise SettingError(f"there is no index of kind {kind!r}", remedy=nearest(kind, [*KINDS, *more]))
     known = KINDS.get(kind, ())
@@ -52,3 +55,26 @@ def check_kind(kind: str, settings: Iterable[str], *more: str) -> None:
         if name not in known:
             remedy = nearest(name, known) if known else "leave it out"
             raise SettingError(f"an index of kind {kind} has no setting {name!r}", remedy=remedy)
+
+
+def load_index(folder: str | PathLike[str]) -> ExactIndex | HnswIndex | IvfIndex:
+    """Read an index that ``save`` wrote, of any kind, mapped into memory.
+
+    Every file is checked against the size and hash it was saved with; a missing or damaged
+    file, or one that is no index, raises a DataError.
+
+    >>> import tempfile, torch
+    >>> folder = tempfile.mkdtemp() + "/index"
+    >>> IvfIndex.build(torch.eye(40)).save(folder)
+    >>> load_index(folder).search(torch.eye(40)[7:8], k=1).ids.tolist()
+    [[7]]
+    """
+    kind = read_kind(folder)
+    known: dict[str, type[ExactIndex | HnswIndex | IvfIndex]] = {
+        "exact": ExactIndex,
+        "hnsw": HnswIndex,
+        "ivf": IvfIndex,
+    }
+    if kind not in known:
+        raise DataError(f"this index is of the unknown kind {kind!r}", path=folder, remedy="update megalabel")
+    return known[kind].load(folder)

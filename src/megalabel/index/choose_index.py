@@ -1,4 +1,4 @@
-"""The index that suits labels, queries and machine, and what was measured to find out."""
+"""Choose an index by measuring recall and speed on the labels, queries and machine at hand."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Choice:
         effort = {"hnsw": "ef_search", "ivf": "nprobe"}.get(self.kind)
         how = "" if isinstance(self.index, ExactIndex) else f" ({effort} {self.index.effort})"
         beside = "" if self.kind == "exact" else f" (exact {self.exact_per_second:,.0f})"
-        found = f"recall@{self.k} {self.recall:.3f} on {self.measured_on}"
+        quality = f"recall@{self.k} {self.recall:.3f} on {self.measured_on}"
         return (
-            f"{self.kind}{how} over {len(self.index):,} labels: {found}, built in {self.build_seconds:.1f} s, "
+            f"{self.kind}{how} over {len(self.index):,} labels: {quality}, built in {self.build_seconds:.1f} s, "
             f"{self.queries_per_second:,.0f} queries/s{beside}; {self.why}"
         )
 
@@ -70,7 +70,7 @@ def choose_index(
 ) -> Choice:
     """Build an index and measure it: recall@k against exact search, seconds to build, queries per second.
 
-    An approximate index looks as far as ``at_least`` asks for: the least effort (nprobe,
+    An approximate index gets the least effort (nprobe,
     ef_search) among powers of two that reaches this recall, unless the effort is among the
     settings. ``auto`` times exact search on this machine and keeps it where all searches
     expected take 10 s or less, or less than clustering the labels would; else it builds
@@ -81,10 +81,10 @@ def choose_index(
     Args:
         vectors: label vectors [L, d].
         queries: [Q, d] real ones; up to 256 of them are measured with. Without, label
-            vectors stand in, which says less.
+            vectors are used, which is less reliable.
         kind: exact, hnsw, ivf or auto.
-        k: labels a query will be asked for.
-        searches: queries that will be asked, for ``auto``.
+        k: labels returned per query.
+        searches: expected number of queries, for ``auto``.
         at_least: recall@k an approximate index must reach, 0 to 1.
         seed: of the index and of the choice of queries.
         settings: of the kind, as :func:`build_index` takes them.
@@ -101,29 +101,29 @@ def choose_index(
     start = time.perf_counter()
     exact = ExactIndex(vectors)
     ready = time.perf_counter() - start
-    asked, name = _some(exact.vectors if queries is None else queries, seed), "queries"
+    sample, name = _some(exact.vectors if queries is None else queries, seed), "queries"
     if queries is None:
         name = "label vectors, no queries were given"
-    one = _seconds(exact, asked, k)
-    plain = Choice(exact, "exact", k, 1.0, ready, 1 / one, 1 / one, f"{len(asked)} {name}", "asked for")
+    seconds = _seconds(exact, sample, k)
+    plain = Choice(exact, "exact", k, 1.0, ready, 1 / seconds, 1 / seconds, f"{len(sample)} {name}", "asked for")
     if kind == "exact":
         return plain
     if kind == "auto":
-        return _weigh(plain, asked, searches, at_least, seed)
-    return _measure(plain, kind, asked, at_least, seed, settings, "asked for")
+        return _weigh(plain, sample, searches, at_least, seed)
+    return _measure(plain, kind, sample, at_least, seed, settings, "asked for")
 
 
 def check_choice(
     kind: str, *, k: int = 10, searches: int = 1, at_least: float = 0.95, seed: int = 0, **settings: Any
 ) -> None:
-    """Raise a SettingError for what :func:`choose_index` would refuse, so that long work need not start."""
+    """Raise a SettingError for what :func:`choose_index` would refuse, before long work starts."""
     check_kind(kind, settings, "auto")
     check_settings(seed, k=k, searches=searches, **settings)
     if not 0 <= at_least <= 1:
         raise SettingError(f"at_least must lie in 0 to 1, not {at_least}")
 
 
-def _weigh(plain: Choice, asked: Tensor, searches: int, at_least: float, seed: int) -> Choice:
+def _weigh(plain: Choice, sample: Tensor, searches: int, at_least: float, seed: int) -> Choice:
     """Return exact search, or inverted lists where those are done in half the time."""
     labels, one = len(plain.index), 1 / plain.exact_per_second
     whole = searches * one
@@ -134,14 +134,14 @@ def _weigh(plain: Choice, asked: Tensor, searches: int, at_least: float, seed: i
     if build >= whole:
         return _because(plain, f"clustering takes about {build:.0f} s, {searches:,} exact searches {whole:.0f} s")
     codes = {"pq": max(1, plain.index.vectors.shape[1] // _PER_BYTE)} if labels >= _MILLIONS else {}
-    lists = _measure(plain, "ivf", asked, at_least, seed, codes, "")
+    lists = _measure(plain, "ivf", sample, at_least, seed, codes, "")
     total = lists.build_seconds + searches / lists.queries_per_second
     why = f"for {searches:,} searches ivf takes {total:.0f} s with its build, exact {whole:.0f} s"
     return _because(lists if 2 * total < whole else plain, why)
 
 
 def _measure(
-    plain: Choice, kind: str, asked: Tensor, at_least: float, seed: int, settings: dict[str, Any], why: str
+    plain: Choice, kind: str, sample: Tensor, at_least: float, seed: int, settings: dict[str, Any], why: str
 ) -> Choice:
     """Build an approximate index, set its effort and time it."""
     start = time.perf_counter()
@@ -151,14 +151,14 @@ def _measure(
     tuned = "ef_search" not in settings and "nprobe" not in settings
     if tuned:
         index.effort = _LEAST
-    found = recall(index, plain.index, asked, plain.k)
-    while tuned and found < at_least and index.effort < index.most_effort:
+    measured = recall(index, plain.index, sample, plain.k)
+    while tuned and measured < at_least and index.effort < index.most_effort:
         index.effort *= 2
-        found = recall(index, plain.index, asked, plain.k)
-    if tuned and found < at_least:
+        measured = recall(index, plain.index, sample, plain.k)
+    if tuned and measured < at_least:
         why = f"{why}; recall {at_least} is out of reach".removeprefix("; ")
-    one = _seconds(index, asked, plain.k)
-    return Choice(index, kind, plain.k, found, build, 1 / one, plain.exact_per_second, plain.measured_on, why)
+    seconds = _seconds(index, sample, plain.k)
+    return Choice(index, kind, plain.k, measured, build, 1 / seconds, plain.exact_per_second, plain.measured_on, why)
 
 
 def _because(choice: Choice, why: str) -> Choice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
@@ -12,8 +13,6 @@ import torch
 from torch import Tensor
 
 from megalabel.errors import DataError, SettingError
-from megalabel.index._cells import Cells, between
-from megalabel.index._room import Room
 from megalabel.index._search import best_first, check_ids, check_labels, check_search, exact_scores, largest_norm
 from megalabel.index._store import read_card, read_vectors, write_index
 from megalabel.index._threads import Spread, row_threads
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
+
 
 __all__ = ["ExactIndex"]
 
@@ -45,7 +45,7 @@ class ExactIndex:
     the proven rounding bound 2 d 2^-24 |q| max|v| below the k-th best; candidates are
     scored again one by one in float64, rounded to float32, and sorted by score, then by
     id. A row whose k-th place is too crowded for the spare candidates (many labels with
-    the same text, say) is looked at once more with more of them. Memory is batch_size x
+    the same text, say) is searched again with more of them. Memory is batch_size x
     block scores, whatever L is. On a CPU a compiled loop goes over the scores while they
     are in the cache and stops only at those above the worst that is kept.
 
@@ -59,8 +59,8 @@ class ExactIndex:
 
     >>> import torch
     >>> index = ExactIndex(torch.eye(3))
-    >>> found = index.search(torch.tensor([[0.2, 0.9, 0.2]]), k=2)
-    >>> found.ids.tolist()  # labels 0 and 2 tie: the lower id comes first
+    >>> top = index.search(torch.tensor([[0.2, 0.9, 0.2]]), k=2)
+    >>> top.ids.tolist()  # labels 0 and 2 tie: the lower id comes first
     [[1, 0]]
     """
 
@@ -79,7 +79,7 @@ class ExactIndex:
         self._longest = largest_norm(vectors) if longest is None else longest
         if not torch.isfinite(self._longest):
             raise DataError("a label vector holds NaN or infinity")
-        self._room: Room | None = None  # what the vectors lie in, once the index has grown
+        self._room: Room | None = None  # holds the vectors once the index has grown
         self._removed = torch.empty(0, dtype=torch.int64, device=vectors.device)  # ascending
 
     def __len__(self) -> int:
@@ -87,11 +87,11 @@ class ExactIndex:
         return self.vectors.shape[0]
 
     def add(self, vectors: Tensor) -> ExactIndex:
-        """Return an index with more labels [n, d]; their ids follow on the last.
+        """Return an index with more labels [n, d]; their ids continue after the last one.
 
-        Vectors are written behind those that are there, into room kept for them; only when it
-        is full, all are copied, into a room one eighth larger. The time for one label is that of
-        writing its vector, on average.
+        Vectors are written into spare room behind the existing ones; when it is full, all are
+        copied into a buffer one eighth larger. On average, adding a label costs as much as
+        writing its vector.
 
         >>> index = ExactIndex(torch.eye(2)).add(torch.tensor([[3.0, 0.0]]))
         >>> index.search(torch.tensor([[1.0, 0.5]]), k=2).ids.tolist()
@@ -103,13 +103,13 @@ class ExactIndex:
         longest = torch.maximum(self._longest, largest_norm(rows).to(self._longest))
         if not torch.isfinite(longest):
             raise DataError("a label vector holds NaN or infinity")
-        found = copy(self)
+        larger = copy(self)
         total = len(self) + len(rows)
         if self._room is None or not self._room.append(len(self), rows):
-            found._room = Room(self.vectors, rows)
-        assert found._room is not None
-        found.vectors, found._longest = found._room.vectors[:total], longest
-        return found
+            larger._room = Room(self.vectors, rows)
+        assert larger._room is not None
+        larger.vectors, larger._longest = larger._room.vectors[:total], longest
+        return larger
 
     def remove(self, ids: Sequence[int] | NDArray[np.integer[Any]]) -> ExactIndex:
         """Return an index that no longer finds these labels; the ids of all others stay as they are.
@@ -118,18 +118,18 @@ class ExactIndex:
         [[2, 0, -1]]
         """
         gone = torch.from_numpy(check_ids(ids, len(self))).to(self.vectors.device)
-        found = copy(self)
-        found._removed = torch.unique(torch.cat([self._removed, gone]))
-        return found
+        smaller = copy(self)
+        smaller._removed = torch.unique(torch.cat([self._removed, gone]))
+        return smaller
 
     def to(self, device: torch.device | str) -> ExactIndex:
         """Return the index with its vectors on a device, where it then searches."""
-        found = copy(self)
-        found.vectors, found._longest, found._removed = (
+        moved = copy(self)
+        moved.vectors, moved._longest, moved._removed = (
             part.to(device) for part in (self.vectors, self._longest, self._removed)
         )
-        found._room = None
-        return found
+        moved._room = None
+        return moved
 
     @torch.no_grad()
     def search(self, vectors: Tensor, k: int, exclude: csr_matrix | None = None) -> TopK:
@@ -142,13 +142,13 @@ class ExactIndex:
         queries = vectors.detach().to(device=self.vectors.device, dtype=torch.float32).contiguous()
         ids = np.full((len(queries), k), -1, dtype=np.int64)
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
-        few = min(k, len(self))
+        width = min(k, len(self))
         rows = min(self.batch_size, len(queries))
         with progress("searching", total=len(queries), unit="queries") as step, row_threads(rows) as spread:
             for start in range(0, len(queries), self.batch_size):
                 part = slice(start, min(start + self.batch_size, len(queries)))
                 cells = None if exclude is None else Cells.of(exclude[part], self.vectors.device)
-                scores[part, :few], ids[part, :few] = self._search(queries[part], few, cells, spread)
+                scores[part, :width], ids[part, :width] = self._search(queries[part], width, cells, spread)
                 step(part.stop - start)
         ids[scores == -np.inf] = -1
         return TopK(ids, scores)
@@ -165,10 +165,10 @@ class ExactIndex:
         rows = np.flatnonzero(crowded)
         at_once = max(1, _HELD // (k + _MORE * spare))
         for start in range(0, len(rows), at_once):
-            some = rows[start : start + at_once]
-            again = None if cells is None else cells.take(some)
-            place = torch.from_numpy(some).to(queries.device)
-            scores[some], ids[some] = self._search(queries[place], k, again, spread, _MORE * spare)
+            part = rows[start : start + at_once]
+            again = None if cells is None else cells.take(part)
+            rows_on_device = torch.from_numpy(part).to(queries.device)
+            scores[part], ids[part] = self._search(queries[rows_on_device], k, again, spread, _MORE * spare)
         return scores, ids
 
     def _compiled(self, queries: Tensor, k: int, keep: int, cells: Cells | None, spread: Spread) -> _Batch:
@@ -183,8 +183,8 @@ class ExactIndex:
             spread(partial(collect, block.numpy(), start, keep, bars, sizes, best, held), count)
         scores, ids = np.empty((count, k), dtype=np.float32), np.empty((count, k), dtype=np.int64)
         crowded = np.zeros(count, dtype=np.bool_)
-        given = self.vectors.numpy(), queries.numpy(), self._margins(queries).numpy()
-        spread(partial(decide, *given, k, keep, sizes, best, held, scores, ids, crowded), count)
+        arrays = self.vectors.numpy(), queries.numpy(), self._margins(queries).numpy()
+        spread(partial(decide, *arrays, k, keep, sizes, best, held, scores, ids, crowded), count)
         return scores, ids, crowded
 
     def _plain(self, queries: Tensor, k: int, keep: int, cells: Cells | None) -> _Batch:
@@ -192,8 +192,8 @@ class ExactIndex:
         best = queries.new_empty((len(queries), 0))
         ids = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
         for start, block in self._blocks(queries, cells):
-            found, places = block.topk(min(keep, block.shape[1]), dim=1)
-            best, ids = torch.cat([best, found], dim=1), torch.cat([ids, places + start], dim=1)
+            block_best, places = block.topk(min(keep, block.shape[1]), dim=1)
+            best, ids = torch.cat([best, block_best], dim=1), torch.cat([ids, places + start], dim=1)
             best, chosen = best.topk(min(keep, best.shape[1]), dim=1)
             ids = ids.gather(1, chosen)
         floor = best[:, k - 1] - self._margins(queries)
@@ -204,8 +204,8 @@ class ExactIndex:
 
     def _margins(self, queries: Tensor) -> Tensor:
         """Return by how much a product may be off, for each query."""
-        found: Tensor = 2 * queries.shape[1] * _UNIT * queries.norm(dim=1) * self._longest
-        return found
+        margins: Tensor = 2 * queries.shape[1] * _UNIT * queries.norm(dim=1) * self._longest
+        return margins
 
     def _blocks(self, queries: Tensor, cells: Cells | None) -> Iterator[tuple[int, Tensor]]:
         """Yield the first label of each block and its rough scores [n, block], left-out ones at -inf."""
@@ -238,8 +238,70 @@ class ExactIndex:
         """Read an index that :meth:`save` wrote, mapped into memory; every file is checked first."""
         card = read_card(folder, cls.kind)
         settings = dict(card["settings"])
-        found = cls.__new__(cls)
+        index = cls.__new__(cls)
         vectors = read_vectors(folder, (card["labels"], card["dim"]))
-        found._begin(vectors, torch.tensor(settings.pop("longest")), **settings)
-        found._removed = torch.tensor(card["removed"], dtype=torch.int64)
-        return found
+        index._begin(vectors, torch.tensor(settings.pop("longest")), **settings)
+        index._removed = torch.tensor(card["removed"], dtype=torch.int64)
+        return index
+
+
+_SHARE, _LEAST = 8, 64  # room for new labels: an eighth of those there are, and some
+
+
+class Room:
+    """Vectors with free places behind them; indexes that grew out of one another share it."""
+
+    def __init__(self, vectors: Tensor, more: Tensor) -> None:
+        self.used = len(vectors) + len(more)
+        self.vectors = vectors.new_empty((self.used + self.used // _SHARE + _LEAST, vectors.shape[1]))
+        self.vectors[: len(vectors)] = vectors
+        self.vectors[len(vectors) : self.used] = more
+        self._lock = Lock()
+
+    def append(self, start: int, vectors: Tensor) -> bool:
+        """Write vectors from ``start`` on; return False if these places are taken or there are too few."""
+        with self._lock:
+            if start != self.used or start + len(vectors) > len(self.vectors):
+                return False
+            self.vectors[start : start + len(vectors)] = vectors
+            self.used = start + len(vectors)
+            return True
+
+
+class Cells:
+    """Excluded (row, label) cells of one batch, sorted by label so that a block finds its own at once."""
+
+    def __init__(self, rows: Tensor, columns: Tensor) -> None:
+        self.rows, self.columns = rows, columns
+
+    @classmethod
+    def of(cls, matrix: csr_matrix, device: torch.device) -> Cells:
+        """Take the non-zero cells of a matrix [Q, L]."""
+        pairs = matrix.tocoo()
+        real = pairs.data != 0
+        order = np.argsort(pairs.col[real], kind="stable")
+        rows, columns = (torch.from_numpy(part[real][order].astype(np.int64)) for part in (pairs.row, pairs.col))
+        return cls(rows.to(device), columns.to(device))
+
+    def between(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Return rows and labels of the cells of labels ``start`` up to ``stop``."""
+        inside = between(self.columns, start, stop)
+        return self.rows[inside], self.columns[inside]
+
+    def take(self, rows: NDArray[np.int64]) -> Cells:
+        """Return the cells of some rows, renumbered in their order."""
+        chosen = torch.from_numpy(rows).to(self.rows.device)
+        at = torch.searchsorted(chosen, self.rows)
+        inside = chosen[at.clamp(max=len(chosen) - 1)] == self.rows
+        return Cells(at[inside], self.columns[inside])
+
+
+def between(ascending: Tensor, start: int, stop: int) -> slice:
+    """Return the positions of the numbers from ``start`` up to ``stop``.
+
+    >>> between(torch.tensor([2, 5, 7]), 3, 7)
+    slice(1, 2, None)
+    """
+    edges = torch.tensor([start, stop], device=ascending.device)
+    first, last = torch.searchsorted(ascending, edges).tolist()
+    return slice(first, last)

@@ -87,8 +87,8 @@ class HnswIndex(Approximate):
             ef_construction: labels looked at to find the links of one.
             ef_search: labels looked at by a search; k where that is more.
             seed: decides the levels of labels.
-            threads: that build. One gives the same graph every time; more are quicker, but
-                which label is there first is then left to chance, and so are some links.
+            threads: number of threads that build. One gives the same graph every time; more are faster, but the
+                order of insertion and some links are then random.
         """
         check_settings(seed, ef_construction=ef_construction, ef_search=ef_search, threads=threads)
         if M < 2:
@@ -166,7 +166,7 @@ class HnswIndex(Approximate):
 
 
 def _without_mean(labels: Tensor) -> Tensor:
-    """Return vectors that lie around zero and rank as these do; the same where there is little to take off."""
+    """Return the vectors without their mean, which leaves the ranking unchanged; unchanged if the mean is small."""
     mean = labels.mean(dim=0)
     length = sum(float(part.square().sum()) for part in torch.split(labels, _ROWS)) / len(labels)
     if float(mean.square().sum()) <= _COMMON**2 * length:

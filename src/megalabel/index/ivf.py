@@ -160,8 +160,8 @@ def _lists(wide: Tensor, centres: Tensor, pq: int | None, seed: int) -> Any:
         if pq is not None:
             teaching = lists.pq.cp
             teaching.seed, teaching.niter, teaching.min_points_per_centroid = seed, _PQ_ROUNDS, 1
-            few = np.random.default_rng(seed).permutation(len(wide))[: _CODES * _PER_CODE]
-            lists.train(wide[torch.from_numpy(np.sort(few))].numpy())
+            sample = np.random.default_rng(seed).permutation(len(wide))[: _CODES * _PER_CODE]
+            lists.train(wide[torch.from_numpy(np.sort(sample))].numpy())
         with progress("filling the lists", total=len(wide), unit="labels") as step:
             for start in range(0, len(wide), _BLOCK):
                 rows = wide[start : start + _BLOCK]
@@ -191,12 +191,12 @@ def _in_memory(lists: Any) -> Any:
     if not isinstance(mapped, faiss.OnDiskInvertedLists):
         return lists
     pq = lists.pq.M if isinstance(lists, faiss.IndexIVFPQ) else None
-    found = _empty(borrowed(lists, lists.quantizer, lists.nlist, lists.d), pq)
+    copied = _empty(borrowed(lists, lists.quantizer, lists.nlist, lists.d), pq)
     if pq is not None:
-        found.pq, found.by_residual, found.is_trained = lists.pq, lists.by_residual, True
-    for place in range(lists.nlist):
-        size = mapped.list_size(place)
+        copied.pq, copied.by_residual, copied.is_trained = lists.pq, lists.by_residual, True
+    for number in range(lists.nlist):
+        size = mapped.list_size(number)
         if size:
-            found.invlists.add_entries(place, size, mapped.get_ids(place), mapped.get_codes(place))
-    found.ntotal = lists.ntotal
-    return found
+            copied.invlists.add_entries(number, size, mapped.get_ids(number), mapped.get_codes(number))
+    copied.ntotal = lists.ntotal
+    return copied

@@ -37,8 +37,8 @@ def recall(index: Index, exact: Index, queries: Tensor, k: int = 10, *, exclude:
     """
     if len(queries) == 0:
         raise DataError("recall needs at least one query")
-    best, found = exact.search(queries, k, exclude=exclude), index.search(queries, k, exclude=exclude)
-    there = (best.ids >= 0).sum(axis=1)
+    best, top = exact.search(queries, k, exclude=exclude), index.search(queries, k, exclude=exclude)
+    available = (best.ids >= 0).sum(axis=1)
     worst = np.where(best.ids >= 0, best.scores, np.inf).min(axis=1)
-    hits = ((found.ids >= 0) & (found.scores >= worst[:, None])).sum(axis=1)
-    return float(np.mean(np.where(there > 0, hits / np.maximum(there, 1), 1.0)))
+    hits = ((top.ids >= 0) & (top.scores >= worst[:, None])).sum(axis=1)
+    return float(np.mean(np.where(available > 0, hits / np.maximum(available, 1), 1.0)))

@@ -90,11 +90,11 @@ def _split(
     hits: Hits, counts: NDArray[np.int64], ks: Sequence[int], group: NDArray[np.int64], names: list[str]
 ) -> tuple[Bin, ...]:
     cuts = hits.at(ks)
-    found = group[hits.label]
+    hit_group = group[hits.label]
     parts = []
     for number, name in enumerate(names):
         sizes = counts[group == number]
-        share = up_to(hits.rank[found == number], None, cuts) / (cuts * max(1, hits.rows))
+        share = up_to(hits.rank[hit_group == number], None, cuts) / (cuts * max(1, hits.rows))
         precision = {int(k): float(value) for k, value in zip(cuts, share, strict=True)}
         least, largest = (int(sizes.min()), int(sizes.max())) if len(sizes) else (0, 0)
         parts.append(Bin(name, len(sizes), int(sizes.sum()), least, largest, precision))

@@ -29,7 +29,7 @@ class Macro(NamedTuple):
 
 
 def coverage(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
-    """Return coverage@k, the share of labels found at least once.
+    """Return coverage@k, the share of relevant labels that are a hit for at least one query.
 
     coverage@k = |{l : l in P_i and in the k best of i, for some i}| / |{l : l in P_i for some i}|
 
@@ -41,9 +41,9 @@ def coverage(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
     """
     best = np.full(hits.labels, hits.most, dtype=np.int64)
     np.minimum.at(best, hits.label, hits.rank)
-    wanted = int(np.count_nonzero(np.bincount(hits.truth.indices, minlength=hits.labels)))
-    found = np.array([np.count_nonzero(best < k) for k in hits.at(ks)], dtype=np.float64)
-    return found / max(1, wanted)
+    relevant = int(np.count_nonzero(np.bincount(hits.truth.indices, minlength=hits.labels)))
+    covered = np.array([np.count_nonzero(best < k) for k in hits.at(ks)], dtype=np.float64)
+    return covered / max(1, relevant)
 
 
 def macro(hits: Hits, ks: Sequence[int]) -> Macro:
@@ -73,7 +73,7 @@ def macro(hits: Hits, ks: Sequence[int]) -> Macro:
 
 
 def _occurrences(hits: Hits, start: int, stop: int) -> NDArray[np.int64]:
-    """Count how often each label stands at the places start to stop - 1 of a ranking."""
+    """Count how often each label has a rank from start to stop - 1."""
     counts = np.zeros(hits.labels, dtype=np.int64)
     for _, block in blocks(hits.ids[:, start:stop], _CELLS):
         flat = block.ravel()

@@ -49,18 +49,18 @@ def evaluate(
         points: training rows; needed with ``counts`` unless the weights are given.
         A: propensity exponent; see :func:`~megalabel.data.propensity_constants.propensity_constants`.
         B: propensity offset.
-        inverse_propensity: [L] label weights, in place of those made from counts, points, A and B.
+        inverse_propensity: [L] label weights, instead of those computed from counts, points, A and B.
         filter: [n, 2] (row, label) pairs taken out of the rankings before any cut to k.
-        ks: cut-offs. Those beyond the width K are left out, but for 1, 3 and 5: there, what is missing
-            is a miss, and P@k still divides by k.
+        ks: cut-offs. Those beyond the width K are left out, except 1, 3 and 5: missing labels
+            are misses, and P@k still divides by k.
         bins: number of frequency bins of equal training volume.
 
     Returns:
         A report in percent. Without counts and weights it has no PSP, PSnDCG; without counts no bins.
 
     Raises:
-        DataError: nothing to measure, or rankings and truth that do not fit each other.
-        SettingError: cut-offs or constants that make no sense.
+        DataError: nothing to measure, or rankings and truth do not match.
+        SettingError: invalid cut-offs or constants.
 
     >>> from scipy.sparse import csr_matrix
     >>> truth = csr_matrix([[1, 0, 1, 0], [0, 1, 0, 0]])
@@ -71,17 +71,17 @@ def evaluate(
     ids = as_ids(ids)
     if filter is not None:
         ids = drop_filtered(ids, filter, labels=truth.shape[1])
-    wanted = _cuts(ks, ids.shape[1])
-    hits = find_hits(ids, truth, wanted[-1])
+    cuts = _cuts(ks, ids.shape[1])
+    hits = find_hits(ids, truth, cuts[-1])
     if not hits.relevant.any():
         raise DataError(
             f"nothing to measure: {hits.rows} rows, none with a relevant label", remedy="give rows with labels"
         )
     weights, constants = _weights(counts, points, A, B, inverse_propensity)
-    figures = _measure(hits, weights, wanted)
-    near = [k for k in wanted if k in _ALWAYS] or wanted[:1]
+    figures = _measure(hits, weights, cuts)
+    near = [k for k in cuts if k in _ALWAYS] or cuts[:1]
     return Report(
-        metrics={f"{n}@{k}": 100.0 * float(v) for n, vs in figures.items() for k, v in zip(wanted, vs, strict=True)},
+        metrics={f"{n}@{k}": 100.0 * float(v) for n, vs in figures.items() for k, v in zip(cuts, vs, strict=True)},
         rows=hits.rows,
         labels=hits.labels,
         propensity=constants,
@@ -110,14 +110,14 @@ def _weights(
     points: int | None,
     A: float,
     B: float,
-    given: NDArray[np.float64] | None,
+    weights: NDArray[np.float64] | None,
 ) -> tuple[NDArray[np.float64] | None, dict[str, float | int | None] | None]:
     """Return the label weights and what the report says about them."""
-    if given is not None:
-        given = np.asarray(given, dtype=np.float64)
-        if not (np.isfinite(given) & (given > 0)).all():
+    if weights is not None:
+        weights = np.asarray(weights, dtype=np.float64)
+        if not (np.isfinite(weights) & (weights > 0)).all():
             raise DataError("label weights must be finite and above 0", remedy="see inverse_propensity")
-        return given, {"A": None, "B": None, "points": None}
+        return weights, {"A": None, "B": None, "points": None}
     if counts is None:
         return None, None
     if points is None:

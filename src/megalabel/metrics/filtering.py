@@ -54,10 +54,10 @@ def drop_filtered(
             f"filter pair {wrong[0]} is (row {row}, label {label}), there are {size}", remedy="count both from 0"
         )
     pair, rank = locate(ids, pairs[:, 0], pairs[:, 1])
-    touched, place = np.unique(pairs[pair, 0], return_inverse=True)
+    touched, position = np.unique(pairs[pair, 0], return_inverse=True)
     before = ids[touched]
     keep = np.ones(before.shape, dtype=bool)
-    keep[place, rank] = False
+    keep[position, rank] = False
     after = np.full_like(before, -1)
     after[np.arange(ids.shape[1]) < keep.sum(axis=1)[:, None]] = before[keep]
     out = ids.copy()

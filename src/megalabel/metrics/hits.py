@@ -1,4 +1,4 @@
-"""Find where the relevant labels stand in the rankings: the few numbers every metric is made of."""
+"""Find the ranks of the relevant labels: the few numbers every metric is made of."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Hits:
 
     row: NDArray[np.int64]  # [H] the query
     rank: NDArray[np.int64]  # [H] place in its ranking, 0 = best
-    label: NDArray[np.int64]  # [H] the label found
+    label: NDArray[np.int64]  # [H] label of the hit
     relevant: NDArray[np.int64]  # [N] number of relevant labels of each query
     truth: sparse.csr_matrix  # [N, L] relevance, without zeros or repeated cells
     ids: NDArray[np.integer[Any]]  # [N, at most `most`] the rankings, cut
-    most: int  # the largest k that may be asked for
+    most: int  # the largest k that can be measured
 
     @property
     def rows(self) -> int:
@@ -63,12 +63,12 @@ def find_hits(ids: NDArray[np.integer[Any]], truth: sparse.csr_matrix, most: int
         ids: [N, K] label ids, best first; a short ranking ends in -1.
         truth: [N, L] sparse relevance; values above 0 are relevant, whatever their size,
             and stored zeros are not.
-        most: look no further down than this place; the width K when left out. It may be
+        most: largest rank to look at; None means the width K. It may be
             larger than K: what a ranking does not hold is a miss.
 
     Raises:
         DataError: the row counts disagree, an id is not a label, a ranking names a label
-            twice or goes on after a -1.
+            twice, or a ranking continues after a -1.
 
     >>> truth = sparse.csr_matrix([[1, 0, 1, 0], [0, 0, 0, 1]])
     >>> hits = find_hits(np.array([[0, 1, 2], [1, 0, -1]]), truth)
@@ -106,7 +106,7 @@ def locate(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find each pair (rows[n], labels[n]) in the rankings ``ids`` [N, K].
 
-    Returns two parallel arrays: n of every pair that was found, ascending, and its place.
+    Returns two parallel arrays: n of every pair in the rankings, ascending, and its rank.
 
     >>> locate(np.array([[5, 3], [3, 4]]), np.array([0, 1]), np.array([3, 7]))
     (array([0]), array([1]))
@@ -115,12 +115,12 @@ def locate(
     step = max(1, _CELLS // max(1, width))
     if labels.max(initial=0) <= np.iinfo(ids.dtype).max:  # like with like: no conversion in the loop
         labels = labels.astype(ids.dtype)
-    found = [np.empty(0, dtype=np.int64)]
+    matches = [np.empty(0, dtype=np.int64)]
     for start in range(0, len(rows) if width else 0, step):
         stop = start + step
         equal = np.take(ids, rows[start:stop], axis=0) == labels[start:stop, None]
-        found.append(np.flatnonzero(equal) + start * width)
-    pair, rank = np.divmod(np.concatenate(found), max(1, width))
+        matches.append(np.flatnonzero(equal) + start * width)
+    pair, rank = np.divmod(np.concatenate(matches), max(1, width))
     return pair, rank
 
 
@@ -155,22 +155,23 @@ def _check(ids: NDArray[np.integer[Any]], labels: int) -> None:
             return
         least, largest = int(block.min()), int(block.max())
         if largest >= labels or least < -1:
-            row, place = np.argwhere((block >= labels) | (block < -1))[0]
+            row, column = np.argwhere((block >= labels) | (block < -1))[0]
             raise DataError(
-                f"the ranking of row {start + row} holds label {block[row, place]}, the set has {labels} labels",
+                f"the ranking of row {start + row} holds label {block[row, column]}, the set has {labels} labels",
                 remedy=f"use ids from 0 to {labels - 1}, and -1 to fill up a short ranking",
             )
         if least == -1:
             gap = np.flatnonzero(((block[:, :-1] < 0) & (block[:, 1:] >= 0)).any(axis=1))
             if len(gap):
                 raise DataError(
-                    f"the ranking of row {start + gap[0]} goes on after a -1", remedy="put -1 only at the end of a row"
+                    f"the ranking of row {start + gap[0]} continues after a -1",
+                    remedy="put -1 only at the end of a row",
                 )
         ordered = np.sort(block, axis=1)
         repeat = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
         if repeat.any():
-            row, place = np.argwhere(repeat)[0]
+            row, column = np.argwhere(repeat)[0]
             raise DataError(
-                f"the ranking of row {start + row} holds label {ordered[row, place]} twice",
-                remedy="a label may be predicted once per row",
+                f"duplicate label {ordered[row, column]} in the ranking of row {start + row}",
+                remedy="predict each label at most once per row",
             )

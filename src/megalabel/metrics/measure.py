@@ -1,4 +1,4 @@
-"""Measure rankings of the points of a data set with everything the set knows."""
+"""Measure rankings of the points of a data set with its filter pairs and propensities."""
 
 from __future__ import annotations
 

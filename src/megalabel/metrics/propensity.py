@@ -69,11 +69,11 @@ def best_order(hits: Hits, inverse: NDArray[np.float64]) -> BestOrder:
     if inverse.shape != (hits.labels,):
         raise DataError(f"{inverse.size} label weights for {hits.labels} labels", remedy="give one weight per label")
     order = np.argsort(-inverse, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
     rows = np.repeat(np.arange(hits.rows), hits.relevant)
-    # Within a row, ascending place is falling weight: sorting one number per cell sorts all rows at once.
-    key = np.sort(rows * hits.labels + place[hits.truth.indices])
+    # Within a row, ascending position is falling weight: sorting one number per cell sorts all rows at once.
+    key = np.sort(rows * hits.labels + position[hits.truth.indices])
     weight = inverse[order][key - rows * hits.labels]
     rank = np.arange(len(rows)) - np.asarray(hits.truth.indptr, dtype=np.int64)[rows]
     keep = rank < hits.most

@@ -2,7 +2,7 @@
 
 Each function takes :class:`~megalabel.metrics.hits.Hits` and the cut-offs ``ks``, and returns one
 fraction per k, averaged over all N queries. A query without relevant labels counts 0 and a ranking
-shorter than k is not excused. Below, y_i(j) is 1 when the label at place j of query i is relevant, and
+shorter than k is not excused. Below, y_i(j) is 1 if the label at rank j of query i is relevant, and
 P_i is the set of its relevant labels.
 """
 
@@ -59,7 +59,7 @@ def ndcg(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
 
 
 def mrr(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
-    """Return MRR@k = mean_i 1 / (place of the first relevant label), 0 when it is not among the k best."""
+    """Return MRR@k = mean_i 1 / (rank of the first relevant label), 0 if it is not among the k best."""
     first = _first_rank(hits)
     return up_to(first, 1.0 / (first + 1), hits.at(ks)) / _rows(hits)
 

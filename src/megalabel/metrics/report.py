@@ -17,8 +17,8 @@ _WEIGHTED = ("PSP", "PSnDCG")
 class Report:
     """Metrics in percent, with the propensity constants behind PSP and PSnDCG.
 
-    ``propensity`` holds A, B and points (training rows); all three are None when the label weights were
-    given ready made, and the whole is None when there were none, and so no PSP.
+    ``propensity`` holds A, B and points (training rows); all three are None if the label weights were
+    passed in, and the whole is None if there were no weights, and so no PSP.
     """
 
     metrics: dict[str, float]  # "P@1" -> 39.5
@@ -40,7 +40,7 @@ class Report:
         }
 
     def table(self) -> str:
-        """Return the report as plain text; A and B stand over every propensity-scored column."""
+        """Return the report as plain text; A and B are printed above every propensity-scored column."""
         names = list(dict.fromkeys(key.partition("@")[0] for key in self.metrics))
         ks = sorted({int(key.partition("@")[2]) for key in self.metrics})
         body = [[f"{self.metrics[f'{name}@{k}']:.2f}" for name in names] for k in ks]

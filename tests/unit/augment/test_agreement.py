@@ -14,9 +14,9 @@ def make(rows):
 def test_counts_by_hand():
     # Text a: train says b, c; the label row of a says itself and, from x, b and d.
     data = make([("a", [1, 2]), ("x", [0, 1, 3]), ("y", [2])])
-    found = agreement(data, gandalf(data))
-    assert found == Agreement(texts=1, targets=2, right=1)
-    assert found.share == 0.5
+    counts = agreement(data, gandalf(data))
+    assert counts == Agreement(texts=1, targets=2, right=1)
+    assert counts.share == 0.5
 
 
 @pytest.mark.parametrize("options", [{}, {"max_targets": 2}, {"rows_kept": "labels"}, {"targets": "glas"}])

@@ -22,8 +22,8 @@ def data():
     return Dataset.from_lists(ROWS, [("a", [0])], ["A", "B", "C", "D"])
 
 
-def added(found, data):
-    return found.train.targets[len(data.train) :].toarray()
+def added(more, data):
+    return more.train.targets[len(data.train) :].toarray()
 
 
 def random_set(points, labels, seed, density=0.2):
@@ -46,8 +46,8 @@ def test_the_threshold_is_strict(data):
 
 
 def test_lesser_pairs_can_be_masked(data):
-    found = gandalf(data, delta=0.25, below_delta="mask")
-    assert found.train.filter.tolist() == [[5, 2]]
+    more = gandalf(data, delta=0.25, below_delta="mask")
+    assert more.train.filter.tolist() == [[5, 2]]
     assert len(gandalf(data, delta=0.25).train.filter) == 0
 
 
@@ -73,9 +73,9 @@ def test_equal_targets_are_cut_by_chance():
 
 
 def test_targets_over_the_limit_can_be_masked(data):
-    found = gandalf(data, max_targets=2, below_delta="mask")
-    assert added(found, data)[[0, 1, 3]].tolist() == [[1, 0.5, 0, 0], GOLDEN[1], GOLDEN[3]]
-    assert {row for row, _ in found.train.filter.tolist()} == {5, 7}
+    more = gandalf(data, max_targets=2, below_delta="mask")
+    assert added(more, data)[[0, 1, 3]].tolist() == [[1, 0.5, 0, 0], GOLDEN[1], GOLDEN[3]]
+    assert {row for row, _ in more.train.filter.tolist()} == {5, 7}
 
 
 def test_self_annotation_is_the_identity(data):
@@ -92,18 +92,18 @@ def test_glas_targets_are_sigmoids_of_the_symmetric_graph(data, delta):
 
 
 def test_label_texts_alone(data):
-    found = gandalf(data, rows_kept="labels")
-    assert found.train.texts == ["A", "B", "C", "D"]
-    assert found.train.targets.toarray().tolist() == GOLDEN
+    more = gandalf(data, rows_kept="labels")
+    assert more.train.texts == ["A", "B", "C", "D"]
+    assert more.train.targets.toarray().tolist() == GOLDEN
 
 
 def test_as_many_rows_as_before(data):
-    found = gandalf(data, rows="train")
-    assert len(found.train) == 5
+    more = gandalf(data, rows="train")
+    assert len(more.train) == 5
     whole = gandalf(data).train
-    places = [list(whole.uids).index(uid) for uid in found.train.uids]
+    places = [list(whole.uids).index(uid) for uid in more.train.uids]
     assert places == sorted(set(places))
-    assert found.train.targets.toarray().tolist() == whole.targets[places].toarray().tolist()
+    assert more.train.targets.toarray().tolist() == whole.targets[places].toarray().tolist()
     drawn = {tuple(gandalf(data, rows=3, seed=seed).train.uids) for seed in range(20)}
     assert len(drawn) > 10
     assert {uid for uids in drawn for uid in uids} == set(whole.uids)
@@ -112,20 +112,20 @@ def test_as_many_rows_as_before(data):
 def test_a_graph_of_ones_own(data):
     graph = sparse.csr_matrix(np.array([[0.3, 0.2, 0, 0], [0, 0, 0.9, 0.1], [0, 0, 1, 0], [0, 0, 0, 0]]))
     before = graph.toarray()
-    found = added(gandalf(data, graph=graph), data)
+    targets = added(gandalf(data, graph=graph), data)
     expected = [[1, 0.2, 0, 0], [0, 1, 0.9, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(targets, expected, rtol=1e-6)
     assert graph.toarray().tolist() == before.tolist()
 
 
 def test_walks_have_the_same_shape():
     data = random_set(60, 12, 0)
-    found = added(gandalf(data, graph="walk", seed=1), data)
-    assert found.diagonal().tolist() == [1.0] * 12
+    targets = added(gandalf(data, graph="walk", seed=1), data)
+    assert targets.diagonal().tolist() == [1.0] * 12
     together = (data.train.targets.T @ data.train.targets).toarray() > 0
     two_hops = (together.astype(int) @ together) > 0
-    assert not found[~two_hops & ~np.eye(12, dtype=bool)].any()
-    assert found.tolist() == added(gandalf(data, graph="walk", seed=1), data).tolist()
+    assert not targets[~two_hops & ~np.eye(12, dtype=bool)].any()
+    assert targets.tolist() == added(gandalf(data, graph="walk", seed=1), data).tolist()
 
 
 @given(
@@ -143,8 +143,8 @@ def test_properties(points, labels, seed, delta, targets, below_delta, share, sa
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         options = {"targets": targets, "below_delta": below_delta, "share": share, "sample": sample, "seed": seed}
-        found = gandalf(data, delta=delta, max_targets=None, **options)
-    old, new = data.train, found.train
+        more = gandalf(data, delta=delta, max_targets=None, **options)
+    old, new = data.train, more.train
     number = max(1, round(share * labels))
     assert len(new) == len(old) + number
     assert new.texts[: len(old)] == old.texts
@@ -152,10 +152,10 @@ def test_properties(points, labels, seed, delta, targets, below_delta, share, sa
     assert (new.targets[: len(old)] != old.targets).nnz == 0
     assert len(set(new.uids)) == len(new)
     assert new.targets.dtype == np.float32
-    assert found.val is data.val
-    assert found.test is data.test
-    assert found.counts is data.counts
-    assert found.points == data.points
+    assert more.val is data.val
+    assert more.test is data.test
+    assert more.counts is data.counts
+    assert more.points == data.points
     picked = [data.labels.uids.index(uid.removeprefix("gandalf:")) for uid in new.uids[len(old) :]]
     assert picked == sorted(set(picked))
     assert all(new.texts[len(old) + n] is data.labels.texts[label] for n, label in enumerate(picked))
@@ -179,10 +179,10 @@ def test_properties(points, labels, seed, delta, targets, below_delta, share, sa
 
 def test_filtered_pairs_are_not_counted(data):
     hidden = data.replace(train=Split(data.train.texts, data.train.targets, data.train.uids, np.array([[1, 2]])))
-    found = gandalf(hidden)
-    assert found.train.filter.tolist() == [[1, 2]]
-    assert found.train.targets[5].toarray().tolist() == [[1, 0.5, 0, 0]]
-    assert found.train.targets[7].toarray().tolist() == [[0, 0, 1, 1]]
+    more = gandalf(hidden)
+    assert more.train.filter.tolist() == [[1, 2]]
+    assert more.train.targets[5].toarray().tolist() == [[1, 0.5, 0, 0]]
+    assert more.train.targets[7].toarray().tolist() == [[0, 0, 1, 1]]
 
 
 def test_a_label_without_a_point_has_itself(data):
@@ -273,8 +273,8 @@ def test_twice_is_refused(data):
 def test_labels_that_never_meet_are_told():
     data = Dataset.from_lists([("a", [0]), ("b", [1])], [("a", [0])], ["A", "B"])
     with pytest.warns(UserWarning, match="itself as its only target"):
-        found = gandalf(data)
-    assert found.train.targets[2:].toarray().tolist() == np.eye(2).tolist()
+        more = gandalf(data)
+    assert more.train.targets[2:].toarray().tolist() == np.eye(2).tolist()
 
 
 def test_the_package_loads_no_torch():

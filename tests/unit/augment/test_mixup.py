@@ -30,13 +30,13 @@ def word_set(points, labels, seed):
 )
 def test_targets_go_by_the_words(augment, points, labels, seed, share, alpha):
     data = word_set(points, labels, seed)
-    found = augment(data, share=share, alpha=alpha, seed=seed)
-    old, new = data.train, found.train
+    more = augment(data, share=share, alpha=alpha, seed=seed)
+    old, new = data.train, more.train
     assert len(new) == len(old) + max(1, round(share * points))
     assert new.texts[: len(old)] == old.texts
     assert (new.targets[: len(old)] != old.targets).nnz == 0
     assert len(set(new.uids)) == len(new)
-    assert (found.val, found.test, found.counts, found.points) == (data.val, data.test, data.counts, data.points)
+    assert (more.val, more.test, more.counts, more.points) == (data.val, data.test, data.counts, data.points)
     truth = {f"r{i}": row for i, row in enumerate(old.targets.toarray())}
     truth |= {f"l{i}": row for i, row in enumerate(np.eye(labels))}
     for text, row in zip(new.texts[len(old) :], new.targets[len(old) :].toarray(), strict=True):
@@ -65,15 +65,15 @@ def test_small_alpha_stays_close_to_one_text():
 def test_filter_pairs_stay_unless_the_other_row_has_the_label():
     data = Dataset.from_lists([("a", [0]), ("b", [1])], [("a", [0])], ["A", "B", "C"])
     train = Split(data.train.texts, data.train.targets, data.train.uids, np.array([[0, 1], [1, 2]]))
-    found = mixup(data.replace(train=train)).train
-    assert sorted(map(tuple, found.filter.tolist())) == [(0, 1), (1, 2), (2, 2), (3, 2)]
-    assert (found.targets[2:].toarray() > 0).tolist() == [[True, True, False]] * 2
+    mixed = mixup(data.replace(train=train)).train
+    assert sorted(map(tuple, mixed.filter.tolist())) == [(0, 1), (1, 2), (2, 2), (3, 2)]
+    assert (mixed.targets[2:].toarray() > 0).tolist() == [[True, True, False]] * 2
 
 
 def test_empty_texts_bring_nothing():
     data = Dataset.from_lists([("", [0]), ("b c", [1])], [("a", [0])], ["A", "B"])
-    found = mixup(data).train
-    assert found.targets[2:].toarray().tolist() == [[0, 1], [0, 1]]
+    mixed = mixup(data).train
+    assert mixed.targets[2:].toarray().tolist() == [[0, 1], [0, 1]]
 
 
 @pytest.mark.parametrize("augment", BOTH)

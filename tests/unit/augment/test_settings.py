@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
@@ -76,3 +77,53 @@ def test_settings_that_are_refused(changes, words):
     with pytest.raises(ValidationError) as error:
         ADAPTER.validate_python(changes)
     assert words in error.value.errors()[0]["msg"]
+
+
+BASES = [
+    {},
+    {"share": 0.5},
+    {"targets": "self"},
+    {"targets": "self", "below_delta": "mask"},
+    {"targets": "glas"},
+    {"max_targets": 1},
+    {"max_targets": 1, "below_delta": "mask"},
+    {"delta": 0, "max_targets": None},
+    {"below_delta": "mask"},
+    {"kind": "mixup"},
+    {"kind": "label_mixup"},
+    {"kind": "synonyms", "source": "hat"},
+]
+OTHERS = {
+    "share": 0.6, "sample": "tail", "targets": "glas", "graph": "walk", "delta": 0.4, "max_targets": 2,
+    "below_delta": "mask", "rows_kept": "labels", "rows": 7, "alpha": 0.1, "words": 1.0, "top": 1, "source": "cap",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def large():
+    rng = np.random.default_rng(0)
+    truth = rng.random((60, 20)) < np.linspace(0.4, 0.1, 20)
+    words = ["shoe", "boot", "hat", "cap"]
+    rows = [(" ".join(rng.choice(words, 8)), np.flatnonzero(row).tolist()) for row in truth]
+    return Dataset.from_lists(rows, [("hat", [1])], [f"label {i}" for i in range(20)])
+
+
+def rows_of(settings, data):
+    def table(source):
+        vectors = np.array([[1, 0], [0.9, 0.3], [0.2, 1], [0.4, 1]])
+        return vectors if source == "hat" else vectors[[2, 0, 1, 3]], ["shoe", "boot", "hat", "cap"]
+
+    train = settings.apply(data, seed=0, token_table=table).train
+    return list(train.texts), list(train.uids), train.targets.toarray().tolist(), train.filter.tolist()
+
+
+@pytest.mark.parametrize("base", BASES, ids=str)
+def test_a_setting_changes_the_rows_or_is_refused(large, base):
+    first = ADAPTER.validate_python(base)
+    for name in type(first).model_fields.keys() - {"kind"} - base.keys():
+        try:
+            changed = ADAPTER.validate_python(base | {name: OTHERS[name]})
+        except ValidationError as error:
+            assert "has no effect" in str(error)
+            continue
+        assert rows_of(changed, large) != rows_of(first, large), name

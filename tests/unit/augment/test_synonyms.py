@@ -15,19 +15,19 @@ TABLE = np.array(
 @pytest.fixture
 def data():
     rows = [("Big red shoe", [0, 1]), ("42 at-x", [1]), ("BOOTS; boot!", [0])]
-    found = Dataset.from_lists(rows, [("t", [0])], ["A", "B"])
-    return found.replace(train=Split(found.train.texts, found.train.targets, found.train.uids, np.array([[2, 1]])))
+    plain = Dataset.from_lists(rows, [("t", [0])], ["A", "B"])
+    return plain.replace(train=Split(plain.train.texts, plain.train.targets, plain.train.uids, np.array([[2, 1]])))
 
 
 def test_words_are_exchanged_for_their_nearest(data):
-    found = synonyms(data, TABLE, WORDS, words=1.0, top=1)
-    assert found.train.texts[3:] == ["Large crimson boot", "BOOTS; shoe!"]  # no piece, no sign, no short word
-    assert found.train.texts[:3] == data.train.texts
-    assert found.train.targets[3:].toarray().tolist() == [[1, 1], [1, 0]]
-    assert found.train.filter.tolist() == [[2, 1], [4, 1]]
-    assert found.train.uids[3:] == ["synonyms:0", "synonyms:2"]
-    assert found.counts is data.counts
-    assert found.test is data.test
+    more = synonyms(data, TABLE, WORDS, words=1.0, top=1)
+    assert more.train.texts[3:] == ["Large crimson boot", "BOOTS; shoe!"]  # no piece, no sign, no short word
+    assert more.train.texts[:3] == data.train.texts
+    assert more.train.targets[3:].toarray().tolist() == [[1, 1], [1, 0]]
+    assert more.train.filter.tolist() == [[2, 1], [4, 1]]
+    assert more.train.uids[3:] == ["synonyms:0", "synonyms:2"]
+    assert more.counts is data.counts
+    assert more.test is data.test
 
 
 def test_share_of_words(data):
@@ -39,8 +39,8 @@ def test_share_of_words(data):
 
 
 def test_chance_picks_among_the_nearest(data):
-    found = {synonyms(data, TABLE, WORDS, words=1.0, top=9, seed=seed).train.texts[4] for seed in range(60)}
-    assert found == {f"BOOTS; {word}!" for word in ("big", "large", "shoe", "red", "crimson")}
+    texts = {synonyms(data, TABLE, WORDS, words=1.0, top=9, seed=seed).train.texts[4] for seed in range(60)}
+    assert texts == {f"BOOTS; {word}!" for word in ("big", "large", "shoe", "red", "crimson")}
 
 
 def test_nearest_by_brute_force():

@@ -90,7 +90,7 @@ def test_built_once_and_the_same_ever_after(get, builds, tmp_path):
     assert len(builds) == 1
     assert same(first, again)
     assert len(first.train.filter)
-    assert said == [f"synthetic: taken from the cache, {entries(tmp_path)[0]}"]
+    assert said == [f"synthetic: read from the cache, {entries(tmp_path)[0]}"]
 
 
 def test_other_key_other_entry(get, builds, tmp_path):
@@ -146,7 +146,7 @@ def test_damaged_entries_are_built_again(damage, get, builds, tmp_path):
     said = []
     assert same(get(say=said.append), toy())
     assert len(builds) == 2
-    assert said[0].startswith("a damaged cache entry is built again")
+    assert said[0].startswith("a damaged cache entry is rebuilt")
     get()
     assert len(builds) == 2
     assert len(entries(tmp_path)) == 1  # nothing is left lying about
@@ -196,4 +196,4 @@ def test_processes_at_once(tmp_path, get):
     assert len([path for path in entries(tmp_path) if not path.name.startswith(".")]) == 15
     said = []
     get({"set": "toy", "seed": 3}, say=said.append)
-    assert "taken from the cache" in said[0]
+    assert "read from the cache" in said[0]

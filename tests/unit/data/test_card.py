@@ -26,22 +26,22 @@ def symmetric():
 
 
 def test_by_hand(symmetric):
-    found = card(symmetric)
-    assert found.points == {"train": 2, "val": 1, "test": 2}
-    assert found.labels == 4
-    assert found.labels_per_point == {"train": 1.5, "val": 1.0, "test": 1.5}
-    assert found.points_per_label == 0.75
-    assert found.words_per_point == 3.0
-    assert found.words_per_label == 2.75
-    assert found.frequency_quantiles["0%"] == 0
-    assert found.frequency_quantiles["50%"] == 1
-    assert found.frequency_quantiles["100%"] == 1
-    assert found.label_shares == {"head": 0, "torso": 0, "tail": 1}
-    assert found.pair_shares == {"head": 0, "torso": 0, "tail": 1}
-    assert found.labels_without_train == 1
-    assert found.propensity == (0.5, 0.4)
-    assert found.reverse_shares == {"train": pytest.approx(2 / 3), "val": 0, "test": pytest.approx(1 / 3)}
-    assert found.filter_pairs == {"train": 0, "val": 0, "test": 0}
+    summary = card(symmetric)
+    assert summary.points == {"train": 2, "val": 1, "test": 2}
+    assert summary.labels == 4
+    assert summary.labels_per_point == {"train": 1.5, "val": 1.0, "test": 1.5}
+    assert summary.points_per_label == 0.75
+    assert summary.words_per_point == 3.0
+    assert summary.words_per_label == 2.75
+    assert summary.frequency_quantiles["0%"] == 0
+    assert summary.frequency_quantiles["50%"] == 1
+    assert summary.frequency_quantiles["100%"] == 1
+    assert summary.label_shares == {"head": 0, "torso": 0, "tail": 1}
+    assert summary.pair_shares == {"head": 0, "torso": 0, "tail": 1}
+    assert summary.labels_without_train == 1
+    assert summary.propensity == (0.5, 0.4)
+    assert summary.reverse_shares == {"train": pytest.approx(2 / 3), "val": 0, "test": pytest.approx(1 / 3)}
+    assert summary.filter_pairs == {"train": 0, "val": 0, "test": 0}
     assert card(make_filters(symmetric)).filter_pairs == {"train": 2, "val": 1, "test": 2}
 
 
@@ -49,17 +49,17 @@ def test_bands():
     counts = [101, 100, 10, 9, 0]
     rows = [[label for label, count in enumerate(counts) if row < count] for row in range(101)]
     points = split([f"p{i}" for i in range(101)], rows, labels=5)
-    found = card(Dataset(train=points, test=points, labels=Labels(list("abcde"), list("abcde"))))
-    assert found.label_shares == {"head": 0.2, "torso": 0.4, "tail": 0.4}
-    assert found.pair_shares == {"head": 101 / 220, "torso": 110 / 220, "tail": 9 / 220}
-    assert found.labels_without_train == 1
-    assert found.reverse_shares is None
+    summary = card(Dataset(train=points, test=points, labels=Labels(list("abcde"), list("abcde"))))
+    assert summary.label_shares == {"head": 0.2, "torso": 0.4, "tail": 0.4}
+    assert summary.pair_shares == {"head": 101 / 220, "torso": 110 / 220, "tail": 9 / 220}
+    assert summary.labels_without_train == 1
+    assert summary.reverse_shares is None
 
 
 def test_json_and_table(symmetric):
-    found = card(symmetric)
-    assert json.loads(json.dumps(found.to_dict()))["propensity"] == [0.5, 0.4]
-    table = found.table()
+    summary = card(symmetric)
+    assert json.loads(json.dumps(summary.to_dict()))["propensity"] == [0.5, 0.4]
+    table = summary.table()
     assert "points                    train 2, val 1, test 2" in table
     assert "labels                    4 (1 without a train point)" in table
     assert "A 0.5, B 0.4" in table

@@ -1,4 +1,4 @@
-"""The official sets: found by name and by size, a title set told from its long twin by its texts."""
+"""The official sets: looked up by name and by size; text length separates a title set from its full-text twin."""
 
 from dataclasses import replace
 

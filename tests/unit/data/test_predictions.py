@@ -27,10 +27,10 @@ def test_any_order_short_rows_and_missing_points(tmp_path):
 
 
 def test_what_is_written_is_read_back(tmp_path):
-    found = TopK(np.array([[2, 1], [0, -1]]), np.array([[0.5, 0.1], [0.3, -np.inf]], dtype=np.float32))
-    write_predictions(tmp_path / "p.jsonl.gz", split("ab"), found)
+    predictions = TopK(np.array([[2, 1], [0, -1]]), np.array([[0.5, 0.1], [0.3, -np.inf]], dtype=np.float32))
+    write_predictions(tmp_path / "p.jsonl.gz", split("ab"), predictions)
     ids, missing = read_predictions(tmp_path / "p.jsonl.gz", split("ab"), 4)
-    assert ids.tolist() == found.ids.tolist()
+    assert ids.tolist() == predictions.ids.tolist()
     assert missing == 0
 
 
@@ -46,18 +46,18 @@ def test_repeated_uids_must_come_in_order(tmp_path):
     ("row", "words"),
     [
         ({"uid": "z", "labels": [0]}, "'z' is not in the data"),
-        ({"uid": "a", "labels": [0]}, "stands twice"),
+        ({"uid": "a", "labels": [0]}, "is a duplicate in this file"),
         ({"labels": [0]}, "uid"),
         ({"uid": "b"}, "labels"),
         ({"uid": "b", "labels": [4]}, "4 is out of range"),
         ({"uid": "b", "labels": [-1]}, "-1 is out of range"),
-        ({"uid": "b", "labels": [1, 1]}, "1 stands twice"),
-        ({"uid": "b", "labels": ["1"]}, "'1' is not a number"),
-        ({"uid": "b", "labels": [1.0]}, "1.0 is not a number"),
-        ({"uid": "b", "labels": [True]}, "True is not a number"),
-        ({"uid": "b", "labels": [10**30]}, "fits here"),
+        ({"uid": "b", "labels": [1, 1]}, "duplicate label id 1"),
+        ({"uid": "b", "labels": ["1"]}, "'1' is not a valid number"),
+        ({"uid": "b", "labels": [1.0]}, "1.0 is not a valid number"),
+        ({"uid": "b", "labels": [True]}, "True is not a valid number"),
+        ({"uid": "b", "labels": [10**30]}, "not a valid number"),
         ({"uid": "b", "labels": [0], "scores": []}, "1 labels but 0 scores"),
-        ({"uid": "b", "labels": [0], "scores": ["x"]}, "'x' is not a number"),
+        ({"uid": "b", "labels": [0], "scores": ["x"]}, "'x' is not a valid number"),
         ({"uid": "b", "labels": [0, 1], "scores": [1, 2]}, "best first"),
         ('{"uid": "b", "labels": [0], "scores": [NaN]}', "broken JSON"),
         ('{"uid": "b"', "broken JSON"),

@@ -14,7 +14,7 @@ def test_overwrite_replaces_a_data_set_but_nothing_else(tmp_path):
     assert len(load(tmp_path / "set").labels) == 10
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
-    with pytest.raises(WriteError, match="something else"):
+    with pytest.raises(WriteError, match="something other than a data set"):
         save(second, tmp_path / "thesis", overwrite=True)
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["set", "thesis"]

@@ -54,14 +54,14 @@ def test_golden_matrix():
 )
 def test_equals_the_dense_formula_for_any_block_and_top(seed, points, labels, share, delta, top, block):
     targets = random_targets(seed, points, labels, share)
-    found = cooccurrence(targets, delta, top=top, block=block)
-    assert np.array_equal(found.toarray(), brute(targets.toarray(), delta, top))
-    assert found.dtype == np.float32
-    assert found.has_canonical_format
-    assert found.indptr[-1] == found.nnz == np.count_nonzero(found.data)
-    assert np.array_equal(found.diagonal(), np.ones(labels))
-    assert np.all((found.data > np.float32(delta) * (1 - 1e-6)) & (found.data <= 1))
-    assert top is None or np.diff(found.indptr).max() <= top
+    graph = cooccurrence(targets, delta, top=top, block=block)
+    assert np.array_equal(graph.toarray(), brute(targets.toarray(), delta, top))
+    assert graph.dtype == np.float32
+    assert graph.has_canonical_format
+    assert graph.indptr[-1] == graph.nnz == np.count_nonzero(graph.data)
+    assert np.array_equal(graph.diagonal(), np.ones(labels))
+    assert np.all((graph.data > np.float32(delta) * (1 - 1e-6)) & (graph.data <= 1))
+    assert top is None or np.diff(graph.indptr).max() <= top
 
 
 def test_own_blocks_of_equal_work_change_nothing(monkeypatch):
@@ -82,8 +82,8 @@ def test_threshold_is_strict_where_float32_would_round_up(together, delta, kept)
 
 
 def test_labels_without_a_point_have_only_themselves():
-    found = cooccurrence(sparse.csr_matrix(([1.0], ([0], [1])), shape=(2, 3)))
-    assert found.toarray().tolist() == np.eye(3).tolist()
+    graph = cooccurrence(sparse.csr_matrix(([1.0], ([0], [1])), shape=(2, 3)))
+    assert graph.toarray().tolist() == np.eye(3).tolist()
 
 
 def test_soft_targets_repeats_and_stored_zeros():

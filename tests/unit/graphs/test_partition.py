@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from megalabel.errors import DataError, SettingError
-from megalabel.graphs import partition
+from megalabel.graphs import partition, partition_tree
 
 
 def blobs(count, each, dim=16, noise=0.2, seed=0):
@@ -25,9 +25,9 @@ def blobs(count, each, dim=16, noise=0.2, seed=0):
 def test_sizes_are_near_equal_for_any_number(labels, data, seed, is_sparse):
     clusters = data.draw(st.integers(1, labels))
     vectors = np.random.default_rng(seed).standard_normal((labels, 5))
-    found = partition(sparse.csr_matrix(vectors) if is_sparse else vectors, clusters=clusters, seed=seed)
-    sizes = np.bincount(found, minlength=clusters)
-    assert found.dtype == np.int64
+    clusters_of = partition(sparse.csr_matrix(vectors) if is_sparse else vectors, clusters=clusters, seed=seed)
+    sizes = np.bincount(clusters_of, minlength=clusters)
+    assert clusters_of.dtype == np.int64
     assert {*sizes.tolist()} <= {labels // clusters, -(-labels // clusters)}
 
 
@@ -45,8 +45,8 @@ def test_groups_are_found_in_sparse_vectors():
     words = truth[:, None] * 50 + rng.integers(0, 50, (100, 12))  # every group has words of its own
     vectors = sparse.csr_matrix((np.ones(1200), words.ravel(), np.arange(0, 1201, 12)), shape=(100, 200))
     before = vectors.copy()
-    found = partition(vectors, clusters=4, seed=0)
-    assert len({*zip(found.tolist(), truth.tolist(), strict=True)}) <= 6  # four, had no cut split a group
+    clusters_of = partition(vectors, clusters=4, seed=0)
+    assert len({*zip(clusters_of.tolist(), truth.tolist(), strict=True)}) <= 6  # four, had no cut split a group
     assert (vectors != before).nnz == 0
 
 
@@ -80,3 +80,33 @@ def test_mistakes():
 def test_graphs_load_no_torch():
     code = "import sys, megalabel.graphs; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@given(st.integers(1, 300), st.sampled_from([2, 4, 16]))
+def test_a_tree_of_even_depth_over_all_clusters(clusters, branches):
+    levels = partition_tree(clusters, branches=branches)
+    above = 1
+    for parents in levels:
+        assert np.all(np.diff(parents) >= 0)  # children of near parents are near
+        children = np.bincount(parents, minlength=above)
+        assert len(children) == above
+        assert children.min() >= 1
+        assert children.max() <= branches
+        above = len(parents)
+    assert above == clusters
+
+
+def test_subtrees_are_balanced():
+    counts = np.ones(100, dtype=np.int64)
+    for parents in reversed(partition_tree(100)):
+        counts = np.bincount(parents, counts).astype(np.int64)
+        assert counts.max() - counts.min() <= max(1, counts.max() // 2)
+    assert counts.tolist() == [100]
+
+
+def test_invalid_trees():
+    for branches in (0, 1, 3):
+        with pytest.raises(SettingError, match="power of two"):
+            partition_tree(4, branches=branches)
+    with pytest.raises(SettingError, match="clusters"):
+        partition_tree(0)

@@ -23,9 +23,9 @@ def test_keeps_what_sorting_each_row_keeps(seed, labels, top, least, diagonal):
         cells = [i for i in np.flatnonzero(dense[row]) if dense[row, i] >= least or (diagonal and i == row)]
         cells.sort(key=lambda i: (not (diagonal and i == row), -dense[row, i], i))
         wanted[row, cells[:top]] = dense[row, cells[:top]]
-    found = prune(sparse.csr_matrix(dense), top=top, least=least, diagonal=diagonal)
-    assert np.array_equal(found.toarray(), wanted)
-    assert found.has_canonical_format
+    pruned = prune(sparse.csr_matrix(dense), top=top, least=least, diagonal=diagonal)
+    assert np.array_equal(pruned.toarray(), wanted)
+    assert pruned.has_canonical_format
 
 
 def test_mistakes():

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from megalabel.errors import DataError, SettingError
-from megalabel.graphs import random_walk
+from megalabel.graphs import random_walk, walk_targets
 
 module = import_module("megalabel.graphs.random_walk")
 
@@ -53,10 +53,10 @@ def plain_walk(targets, label, length, reset, rng):
 @pytest.mark.parametrize("reset", [0.0, 0.3, 0.8, 1.0])
 def test_visits_agree_with_the_exact_chain(reset):
     length = 40_000
-    found = random_walk(SMALL, length=length, reset=reset, top=None, seed=5).toarray() / length
+    visits = random_walk(SMALL, length=length, reset=reset, top=None, seed=5).toarray() / length
     wanted = expected_visits(SMALL, length, reset) / length
     # Visits of one walk hang together when it seldom restarts: allow five deviations of a chain that mixes in ten hops.
-    assert np.all(np.abs(found - wanted) <= 5 * np.sqrt(10 * wanted * (1 - wanted) / length) + 1e-9)
+    assert np.all(np.abs(visits - wanted) <= 5 * np.sqrt(10 * wanted * (1 - wanted) / length) + 1e-9)
 
 
 def test_short_walks_agree_on_average():
@@ -71,16 +71,16 @@ def test_short_walks_agree_on_average():
 
 def test_agrees_with_a_plain_walk():
     plain = plain_walk(SMALL, 2, 30_000, 0.8, random.Random(1)) / 30_000
-    found = random_walk(SMALL, length=30_000, top=None, seed=2)[2].toarray()[0] / 30_000
-    assert np.allclose(found, plain, atol=0.02)
+    visits = random_walk(SMALL, length=30_000, top=None, seed=2)[2].toarray()[0] / 30_000
+    assert np.allclose(visits, plain, atol=0.02)
 
 
 def test_every_row_holds_its_visits_and_itself():
-    found = random_walk(SMALL, length=50, top=None, seed=0)
-    assert found.dtype == np.float32
-    assert found.has_canonical_format
-    assert np.all(found.diagonal() >= 1)
-    assert np.all(np.abs(found.sum(axis=1) - 50) <= 1)  # a label that never came home is given one visit
+    visits = random_walk(SMALL, length=50, top=None, seed=0)
+    assert visits.dtype == np.float32
+    assert visits.has_canonical_format
+    assert np.all(visits.diagonal() >= 1)
+    assert np.all(np.abs(visits.sum(axis=1) - 50) <= 1)  # a label that never came home is given one visit
 
 
 def test_head_labels_are_neither_start_nor_way_nor_end():
@@ -88,11 +88,11 @@ def test_head_labels_are_neither_start_nor_way_nor_end():
     targets = sparse.csr_matrix([[1, 1, 0, 0], [0, 1, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]])
     bridged = random_walk(targets, length=2_000, reset=0.5, seed=0, head=3)
     assert bridged[0, 2] > 0
-    found = random_walk(targets, length=2_000, reset=0.5, seed=0, head=2)
-    assert found[0].toarray().tolist() == [[2_000, 0, 0, 0]]
-    assert found[1].toarray().tolist() == [[0, 2_000, 0, 0]]
-    assert found[2, 1] == 0
-    assert found[2, 3] > 0
+    visits = random_walk(targets, length=2_000, reset=0.5, seed=0, head=2)
+    assert visits[0].toarray().tolist() == [[2_000, 0, 0, 0]]
+    assert visits[1].toarray().tolist() == [[0, 2_000, 0, 0]]
+    assert visits[2, 1] == 0
+    assert visits[2, 3] > 0
     assert random_walk(targets, head=1, length=7).toarray()[1].tolist() == [0, 7, 0, 0]
 
 
@@ -142,3 +142,28 @@ def test_mistakes(wrong):
         random_walk(SMALL, **wrong)
     with pytest.raises(DataError, match="empty"):
         random_walk(sparse.csr_matrix((2, 2)))
+
+
+def test_rows_are_divided_by_their_diagonal_clipped_and_cut():
+    visits = sparse.csr_matrix([[10.0, 1, 4, 20], [0, 5, 0, 0], [3, 0, 0, 0], [1, 0, 0, 2]])
+    targets = walk_targets(visits, 0.1)
+    expected = [[1, 0, 0.4, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0.5, 0, 0, 1]]
+    assert targets.toarray().tolist() == np.float32(expected).tolist()
+    assert targets.dtype == np.float32
+    assert targets.has_canonical_format
+
+
+def test_walks_of_a_set_become_targets():
+    targets = sparse.csr_matrix((np.random.default_rng(0).random((60, 20)) < 0.15).astype(np.float32))
+    soft = walk_targets(random_walk(targets, seed=0), 0.2)
+    assert np.array_equal(soft.diagonal(), np.ones(20))
+    assert np.all((soft.data > 0.2) & (soft.data <= 1))
+
+
+def test_invalid_delta():
+    with pytest.raises(SettingError, match="delta"):
+        walk_targets(sparse.eye(3, format="csr"), 1.0)
+    with pytest.raises(DataError, match="square"):
+        walk_targets(sparse.csr_matrix((2, 3)))
+    with pytest.raises(DataError, match="negative"):
+        walk_targets(-sparse.eye(3, format="csr"))

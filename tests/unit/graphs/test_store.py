@@ -17,10 +17,10 @@ GRAPH = sparse.csr_matrix(np.float32([[1, 0.5, 0], [0.1, 1, 0], [0, 0, 1]]))
 def test_round_trip_is_exact_and_repeatable(tmp_path):
     save_graph(GRAPH, tmp_path / "one.npz", LABELS)
     save_graph(GRAPH, tmp_path / "two.npz", LABELS)
-    found = load_graph(tmp_path / "one.npz", LABELS)
-    assert np.array_equal(found.toarray(), GRAPH.toarray())
-    assert found.dtype == np.float32
-    assert found.has_sorted_indices
+    graph = load_graph(tmp_path / "one.npz", LABELS)
+    assert np.array_equal(graph.toarray(), GRAPH.toarray())
+    assert graph.dtype == np.float32
+    assert graph.has_sorted_indices
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.npz", "two.npz"]
 

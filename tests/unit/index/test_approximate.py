@@ -31,12 +31,12 @@ def test_scores_and_order_are_those_of_exact_search(world, kind):
     vectors, queries, indexes = world
     index, exact = indexes[kind], ExactIndex(vectors)
     assert isinstance(index, Index) and len(index) == 2_500
-    found, every = index.search(queries, 20), exact.search(queries, 2_500)
+    top, every = index.search(queries, 20), exact.search(queries, 2_500)
     for row in range(len(queries)):
         place = {label: at for at, label in enumerate(every.ids[row].tolist())}
-        at = [place[label] for label in found.ids[row].tolist()]
+        at = [place[label] for label in top.ids[row].tolist()]
         assert at == sorted(set(at))  # each label once, in the order of exact search
-        np.testing.assert_array_equal(found.scores[row], every.scores[row, at])  # to the bit
+        np.testing.assert_array_equal(top.scores[row], every.scores[row, at])  # to the bit
     assert recall(index, exact, queries, 10) > 0.95
 
 
@@ -59,10 +59,10 @@ def test_excluded_pairs_are_left_out_before_the_cut(world, kind):
     exclude[0, 5] = 1
     exclude = exclude.tocsr()
     exclude.data[0] = 0  # a stored zero excludes nothing
-    found, want = indexes[kind].search(queries, 10, exclude), ExactIndex(vectors).search(queries, 10, exclude)
-    assert (found.ids >= 0).all()
-    assert all(exclude[row, label] == 0 for row, ids in enumerate(found.ids) for label in ids)
-    assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found.ids, want.ids, strict=True)]) > 0.9
+    top, expected = indexes[kind].search(queries, 10, exclude), ExactIndex(vectors).search(queries, 10, exclude)
+    assert (top.ids >= 0).all()
+    assert all(exclude[row, label] == 0 for row, ids in enumerate(top.ids) for label in ids)
+    assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(top.ids, expected.ids, strict=True)]) > 0.9
 
 
 @settings(max_examples=40, deadline=None)
@@ -74,9 +74,9 @@ def test_few_labels_are_searched_as_exactly_as_ever(kind, labels, queries, k, ti
     if ties:
         vectors, asked = vectors.round(), asked.round()
     exclude = sparse.random(queries, labels, density=0.3, format="csr", rng=np.random.default_rng(seed))
-    found, want = BUILD[kind](vectors).search(asked, k, exclude), ExactIndex(vectors).search(asked, k, exclude)
-    np.testing.assert_array_equal(found.ids, want.ids)
-    np.testing.assert_array_equal(found.scores, want.scores)
+    top, expected = BUILD[kind](vectors).search(asked, k, exclude), ExactIndex(vectors).search(asked, k, exclude)
+    np.testing.assert_array_equal(top.ids, expected.ids)
+    np.testing.assert_array_equal(top.scores, expected.scores)
 
 
 @KINDS
@@ -84,10 +84,10 @@ def test_rows_with_too_few_proposals_are_filled_up(world, kind):
     _, queries, indexes = world
     index = indexes[kind]
     before, index.effort = index.effort, 1
-    found = index.search(queries, 100)
+    top = index.search(queries, 100)
     index.effort = before
-    assert (found.ids >= 0).all()
-    assert (np.diff(found.scores, axis=1) <= 0).all()
+    assert (top.ids >= 0).all()
+    assert (np.diff(top.scores, axis=1) <= 0).all()
 
 
 def test_short_proposals_are_made_good_exactly(make, monkeypatch):
@@ -100,15 +100,15 @@ def test_short_proposals_are_made_good_exactly(make, monkeypatch):
 @KINDS
 def test_equal_vectors_come_in_the_order_of_ids(kind):
     vectors = torch.eye(8).repeat(100, 1)
-    found = BUILD[kind](vectors).search(torch.eye(8)[:1], 120)
-    assert found.scores[0, :100].tolist() == [1.0] * 100
-    assert found.ids[0, :100].tolist() == list(range(0, 800, 8))
+    top = BUILD[kind](vectors).search(torch.eye(8)[:1], 120)
+    assert top.scores[0, :100].tolist() == [1.0] * 100
+    assert top.ids[0, :100].tolist() == list(range(0, 800, 8))
 
 
 @KINDS
 def test_one_vector_for_all_labels(kind):
-    found = BUILD[kind](torch.ones(1_500, 8)).search(torch.ones(1, 8), 3)
-    assert found.scores.tolist() == [[8.0] * 3]
+    top = BUILD[kind](torch.ones(1_500, 8)).search(torch.ones(1, 8), 3)
+    assert top.scores.tolist() == [[8.0] * 3]
     assert BUILD[kind](torch.zeros(1_500, 8)).search(torch.ones(1, 8), 3).scores.tolist() == [[0.0] * 3]
 
 
@@ -125,9 +125,9 @@ def test_same_seed_same_index(make, kind, tmp_path):
 def test_answers_do_not_depend_on_the_batch_or_on_other_rows(world, kind):
     _, queries, indexes = world
     exclude = sparse.random(len(queries), 2_500, density=0.01, format="csr", rng=np.random.default_rng(0))
-    found = indexes[kind].search(queries, 10)
+    top = indexes[kind].search(queries, 10)
     alone = [indexes[kind].search(queries[row : row + 1], 10).ids[0] for row in range(10)]
-    np.testing.assert_array_equal(found.ids[:10], alone)
+    np.testing.assert_array_equal(top.ids[:10], alone)
     again = indexes[kind].search(queries, 10, exclude), indexes[kind].search(queries, 10, exclude)
     np.testing.assert_array_equal(again[0].ids, again[1].ids)
 
@@ -137,16 +137,16 @@ def test_saved_and_loaded_answers_alike_and_is_mapped(world, kind, tmp_path):
     _, queries, indexes = world
     indexes[kind].save(tmp_path / "index")
     loaded = load_index(tmp_path / "index")
-    want, found = indexes[kind].search(queries, 10), loaded.search(queries, 10)
-    np.testing.assert_array_equal(found.ids, want.ids)
-    np.testing.assert_array_equal(found.scores, want.scores)
+    expected, top = indexes[kind].search(queries, 10), loaded.search(queries, 10)
+    np.testing.assert_array_equal(top.ids, expected.ids)
+    np.testing.assert_array_equal(top.scores, expected.scores)
     assert loaded.settings() == indexes[kind].settings()
     assert type(loaded).load(tmp_path / "index").settings() == loaded.settings()
     torch.testing.assert_close(loaded.vectors, indexes[kind].vectors, rtol=0, atol=0)
     with pytest.raises(WriteError, match="not empty"):
         loaded.save(tmp_path / "index")
     loaded.save(tmp_path / "index", overwrite=True)
-    assert load_index(tmp_path / "index").search(queries, 10).ids.tolist() == want.ids.tolist()
+    assert load_index(tmp_path / "index").search(queries, 10).ids.tolist() == expected.ids.tolist()
 
 
 @KINDS
@@ -157,15 +157,15 @@ def test_removed_labels_are_left_out_before_the_cut(world, kind, tmp_path):
     best = np.unique(ranked[:, :15])
     fewer = index.remove(best[:-1]).remove(best[-1:])
     assert fewer.removed.tolist() == best.tolist()
-    found = fewer.search(queries, 10)
-    assert (found.ids >= 0).all() and not np.isin(found.ids, best).any()
+    top = fewer.search(queries, 10)
+    assert (top.ids >= 0).all() and not np.isin(top.ids, best).any()
     pairs = zip(ranked[:, 15:], index.search(queries, 25).ids, strict=True)
-    after = np.mean([np.isin(want, got).mean() for want, got in pairs])  # of the places behind those removed
+    after = np.mean([np.isin(expected, got).mean() for expected, got in pairs])  # of the places behind those removed
     assert recall(fewer, exact.remove(best), queries, 10) > after - 0.05
     assert np.isin(index.search(queries, 10).ids, best).mean() > 0.9  # the first one finds them as before
     fewer.save(tmp_path / "index")
     again = load_index(tmp_path / "index").search(queries, 10)
-    np.testing.assert_array_equal(again.ids, found.ids)
+    np.testing.assert_array_equal(again.ids, top.ids)
     with pytest.raises(DataError, match="0 to 2,499"):
         index.remove([2_500])
 

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from megalabel.errors import DataError, SettingError
 from megalabel.index import ExactIndex, load_index
+from megalabel.index.exact import Cells
 
 
 def brute_force(queries, labels, k, exclude=None):
@@ -38,10 +39,10 @@ def test_equals_a_full_sort_for_every_block_size(labels, queries, k, block, smal
     else:
         vectors, asked = torch.randn(shape, generator=generator), torch.randn(queries, 4, generator=generator)
     exclude = sparse.random(queries, labels, density=0.3, format="csr", rng=np.random.default_rng(seed))
-    found = ExactIndex(vectors, block=block, batch_size=2).search(asked, k, exclude)
-    np.testing.assert_array_equal(found.ids, brute_force(asked, vectors, k, exclude))
-    assert found.ids.shape == found.scores.shape == (queries, k)
-    assert ((found.scores == -np.inf) == (found.ids == -1)).all()
+    top = ExactIndex(vectors, block=block, batch_size=2).search(asked, k, exclude)
+    np.testing.assert_array_equal(top.ids, brute_force(asked, vectors, k, exclude))
+    assert top.ids.shape == top.scores.shape == (queries, k)
+    assert ((top.scores == -np.inf) == (top.ids == -1)).all()
 
 
 def test_scores_and_ids_are_identical_for_every_block_and_batch_size():
@@ -82,20 +83,20 @@ def test_without_compiled_loops_the_answer_is_the_same(monkeypatch, request):
 def test_more_threads_give_the_same_answer():
     generator = torch.Generator().manual_seed(4)
     labels, queries = torch.randn(3_000, 16, generator=generator), torch.randn(200, 16, generator=generator)
-    before, found = torch.get_num_threads(), []
+    before, results = torch.get_num_threads(), []
     for threads in (1, 3):
         torch.set_num_threads(threads)
-        found.append(ExactIndex(labels, block=500).search(queries, 7))
+        results.append(ExactIndex(labels, block=500).search(queries, 7))
     torch.set_num_threads(before)
-    np.testing.assert_array_equal(found[0].ids, found[1].ids)
-    np.testing.assert_array_equal(found[0].scores, found[1].scores)
+    np.testing.assert_array_equal(results[0].ids, results[1].ids)
+    np.testing.assert_array_equal(results[0].scores, results[1].scores)
 
 
 def test_products_too_large_for_the_margin_are_still_in_order():
     labels = torch.tensor([[1e15, 0.0], [2e15, 1.0], [3e15, 0.0], [-1e15, 0.0]]).repeat(20, 1)
-    found = ExactIndex(labels, block=16).search(torch.tensor([[1e20, 0.0], [0.0, 1.0]]), 3)
-    assert found.ids.tolist() == [[2, 6, 10], [1, 5, 9]]
-    assert np.isfinite(found.scores).all()
+    top = ExactIndex(labels, block=16).search(torch.tensor([[1e20, 0.0], [0.0, 1.0]]), 3)
+    assert top.ids.tolist() == [[2, 6, 10], [1, 5, 9]]
+    assert np.isfinite(top.scores).all()
 
 
 def test_saved_loaded_and_mapped(tmp_path):
@@ -116,16 +117,16 @@ def test_saved_loaded_and_mapped(tmp_path):
 
 
 def test_zero_queries_take_the_lowest_ids():
-    found = ExactIndex(torch.randn(1_000, 8, generator=torch.Generator().manual_seed(1)), block=64).search(
+    top = ExactIndex(torch.randn(1_000, 8, generator=torch.Generator().manual_seed(1)), block=64).search(
         torch.zeros(2, 8), 5
     )
-    assert found.ids.tolist() == [[0, 1, 2, 3, 4]] * 2
+    assert top.ids.tolist() == [[0, 1, 2, 3, 4]] * 2
 
 
 def test_k_larger_than_the_label_set_is_padded():
-    found = ExactIndex(torch.eye(2)).search(torch.tensor([[1.0, 0.0]]), 4)
-    assert found.ids.tolist() == [[0, 1, -1, -1]]
-    assert found.scores.tolist() == [[1.0, 0.0, -np.inf, -np.inf]]
+    top = ExactIndex(torch.eye(2)).search(torch.tensor([[1.0, 0.0]]), 4)
+    assert top.ids.tolist() == [[0, 1, -1, -1]]
+    assert top.scores.tolist() == [[1.0, 0.0, -np.inf, -np.inf]]
 
 
 def test_no_queries():
@@ -133,8 +134,8 @@ def test_no_queries():
 
 
 def test_half_precision_vectors():
-    found = ExactIndex(torch.eye(3, dtype=torch.bfloat16)).search(torch.eye(3, dtype=torch.float16), 1)
-    assert found.ids.flatten().tolist() == [0, 1, 2]
+    top = ExactIndex(torch.eye(3, dtype=torch.bfloat16)).search(torch.eye(3, dtype=torch.float16), 1)
+    assert top.ids.flatten().tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -175,8 +176,8 @@ def test_added_and_removed_equals_a_full_sort_and_older_indexes_stay(steps, k, b
         assert torch.equal(one.vectors, vectors)
         exclude = np.zeros((5, len(vectors)))
         exclude[:, sorted(removed)] = 1
-        found = one.search(asked, k)
-        np.testing.assert_array_equal(found.ids, brute_force(asked, vectors, k, sparse.csr_matrix(exclude)))
+        top = one.search(asked, k)
+        np.testing.assert_array_equal(top.ids, brute_force(asked, vectors, k, sparse.csr_matrix(exclude)))
 
 
 def test_two_indexes_grown_out_of_one_do_not_meet():
@@ -205,3 +206,14 @@ def test_rows_that_do_not_fit_are_refused(rows):
 def test_ids_that_are_not_there_cannot_be_removed(ids):
     with pytest.raises(DataError, match="0 to 1"):
         ExactIndex(torch.eye(2)).remove(ids)
+
+
+def test_cells_of_a_block_and_of_some_rows():
+    matrix = sparse.csr_matrix(np.array([[0, 1, 0, 2], [3, 0, 0, 0], [0, 1, 1, 0]], dtype=np.float32))
+    matrix.data[1] = 0  # stored, but zero
+    cells = Cells.of(matrix, torch.device("cpu"))
+    rows, columns = cells.between(1, 3)
+    assert sorted(zip(rows.tolist(), columns.tolist(), strict=True)) == [(0, 1), (2, 1), (2, 2)]
+    some = cells.take(np.array([0, 2]))
+    assert sorted(zip(some.rows.tolist(), some.columns.tolist(), strict=True)) == [(0, 1), (1, 1), (1, 2)]
+    assert len(cells.take(np.array([1])).between(1, 4)[0]) == 0

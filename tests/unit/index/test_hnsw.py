@@ -10,10 +10,10 @@ from megalabel.index import ExactIndex, HnswIndex, recall
 def test_more_effort_finds_more(make):
     vectors, queries = make(3_000, 32, 100, groups=1)
     index = HnswIndex.build(vectors, M=4, ef_construction=20)
-    found = []
+    recalls = []
     for index.effort in (30, 100, 300):
-        found.append(recall(index, ExactIndex(vectors), queries, 10))
-    assert found[0] < found[1] < found[2]
+        recalls.append(recall(index, ExactIndex(vectors), queries, 10))
+    assert recalls[0] < recalls[1] < recalls[2]
     assert index.ef_search == 300 and index.most_effort == 3_000
 
 
@@ -29,5 +29,5 @@ def test_wrong_settings(wrong):
 
 
 def test_half_precision():
-    found = HnswIndex.build(torch.eye(100, dtype=torch.bfloat16)).search(torch.eye(100, dtype=torch.float16), 1)
-    assert found.ids.flatten().tolist() == list(range(100))
+    top = HnswIndex.build(torch.eye(100, dtype=torch.bfloat16)).search(torch.eye(100, dtype=torch.float16), 1)
+    assert top.ids.flatten().tolist() == list(range(100))

@@ -38,10 +38,10 @@ def test_codes_of_any_size(make, pq):
 def test_reranking_deeper_finds_more(make):
     vectors, queries = make(6_000, 16, 100, groups=1)
     index = IvfIndex.build(vectors, pq=2, nprobe=100)
-    found = []
+    recalls = []
     for index.rerank in (1, 30):
-        found.append(recall(index, ExactIndex(vectors), queries, 10))
-    assert found[0] + 0.1 < found[1]
+        recalls.append(recall(index, ExactIndex(vectors), queries, 10))
+    assert recalls[0] + 0.1 < recalls[1]
 
 
 @pytest.mark.parametrize("wrong", [{"nlist": 0}, {"nprobe": 0}, {"pq": 0}, {"rerank": 0}])

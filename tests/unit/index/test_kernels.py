@@ -40,30 +40,30 @@ def test_collect_keeps_the_best_whatever_the_blocks(labels, keep, more, block, t
 def test_decide_says_which_rows_are_crowded():
     labels = np.eye(6, dtype=np.float32)
     queries = np.array([[6, 5, 4, 3, 2, 1], [6, 5, 4, 4, 4, 4], [9, 8, 1, 1, 1, 1]], dtype=np.float32)
-    scores, found = np.empty((3, 2), dtype=np.float32), np.empty((3, 2), dtype=np.int64)
+    scores, top_ids = np.empty((3, 2), dtype=np.float32), np.empty((3, 2), dtype=np.int64)
     for k, crowded in ((2, [False, False, False]), (1, [False, False, False])):
         bars, sizes, best, ids = held(3, 6)
         collect(queries, 0, 3, bars, sizes, best, ids, 0, 3)
         full = np.zeros(3, dtype=bool)
         decide(labels, queries, np.full(3, 0.5, np.float32), k, 3, sizes, best, ids, scores[:, :k].copy(),
-               found[:, :k].copy(), full, 0, 3)  # fmt: skip
+               top_ids[:, :k].copy(), full, 0, 3)  # fmt: skip
         assert full.tolist() == crowded
     bars, sizes, best, ids = held(3, 6)
     collect(queries, 0, 3, bars, sizes, best, ids, 0, 3)
     full = np.zeros(3, dtype=bool)
-    decide(labels, queries, np.full(3, 1, np.float32), 2, 3, sizes, best, ids, scores, found, full, 0, 3)
+    decide(labels, queries, np.full(3, 1, np.float32), 2, 3, sizes, best, ids, scores, top_ids, full, 0, 3)
     assert full.tolist() == [True, True, False]  # the third best lies at most 1 below the second
-    assert found[2].tolist() == [0, 1]
+    assert top_ids[2].tolist() == [0, 1]
     assert scores[2].tolist() == [9, 8]
 
 
 def test_rank_takes_what_is_there_in_order():
     labels = np.array([[1.0], [3.0], [3.0], [2.0]], dtype=np.float32)
     proposed = np.array([[3, 2, -1, 1], [-1, -1, -1, 0]])
-    scores, found = np.empty((2, 3), dtype=np.float32), np.empty((2, 3), dtype=np.int64)
+    scores, top_ids = np.empty((2, 3), dtype=np.float32), np.empty((2, 3), dtype=np.int64)
     sizes = np.empty(2, dtype=np.int64)
-    rank(labels, np.ones((2, 1), dtype=np.float32), proposed, scores, found, sizes, 0, 2)
-    assert found.tolist() == [[1, 2, 3], [0, -1, -1]]
+    rank(labels, np.ones((2, 1), dtype=np.float32), proposed, scores, top_ids, sizes, 0, 2)
+    assert top_ids.tolist() == [[1, 2, 3], [0, -1, -1]]
     assert scores.tolist() == [[3, 3, 2], [1, NONE, NONE]]
     assert sizes.tolist() == [3, 1]
 
@@ -74,12 +74,12 @@ def test_products_are_those_of_float64_and_the_same_bits_wherever_a_row_lies():
         labels = rng.standard_normal((50, width), dtype=np.float32)
         queries = rng.standard_normal((4, width), dtype=np.float32)
         proposed = np.tile(np.arange(50), (4, 1))
-        found = []
+        results = []
         for rows in (labels, np.pad(labels, ((0, 0), (0, 3)))[:, :width]):
             scores, ids = np.empty((4, 50), dtype=np.float32), np.empty((4, 50), dtype=np.int64)
             rank(rows, queries, proposed, scores, ids, np.empty(4, dtype=np.int64), 0, 4)
-            found.append((scores, ids))
-        np.testing.assert_array_equal(found[0][0], found[1][0])
-        np.testing.assert_array_equal(found[0][1], found[1][1])
-        want = np.take_along_axis(queries.astype(np.float64) @ labels.T.astype(np.float64), found[0][1], axis=1)
-        np.testing.assert_allclose(found[0][0], want, rtol=1e-6, atol=1e-6)
+            results.append((scores, ids))
+        np.testing.assert_array_equal(results[0][0], results[1][0])
+        np.testing.assert_array_equal(results[0][1], results[1][1])
+        want = np.take_along_axis(queries.astype(np.float64) @ labels.T.astype(np.float64), results[0][1], axis=1)
+        np.testing.assert_allclose(results[0][0], want, rtol=1e-6, atol=1e-6)

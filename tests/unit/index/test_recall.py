@@ -12,16 +12,16 @@ from megalabel.types import TopK
 
 class Fixed:
     def __init__(self, ids, scores):
-        self.found = TopK(np.array(ids), np.array(scores, dtype=np.float32))
+        self.top = TopK(np.array(ids), np.array(scores, dtype=np.float32))
 
     def search(self, vectors, k, exclude=None):
-        return self.found
+        return self.top
 
 
 def test_counts_labels_no_worse_than_the_last():
     exact = Fixed([[0, 1], [2, -1], [-1, -1]], [[3, 2], [1, -np.inf], [-np.inf] * 2])
-    found = Fixed([[0, 9], [7, -1], [-1, -1]], [[3, 2], [0.5, -np.inf], [-np.inf] * 2])
-    assert recall(found, exact, torch.zeros(3, 1), 2) == pytest.approx((1 + 0 + 1) / 3)  # 9 ties with 1
+    approximate = Fixed([[0, 9], [7, -1], [-1, -1]], [[3, 2], [0.5, -np.inf], [-np.inf] * 2])
+    assert recall(approximate, exact, torch.zeros(3, 1), 2) == pytest.approx((1 + 0 + 1) / 3)  # 9 ties with 1
 
 
 def test_excluded_pairs_take_no_part():

@@ -105,7 +105,7 @@ def test_given_weights(golden):
         ({"counts": np.zeros(4, dtype=int), "points": 9}, DataError, "4 label weights for 5 labels"),
         ({"inverse_propensity": np.array([1, 1, 1, 1, np.nan])}, DataError, "finite"),
         ({"filter": np.array([[0, 5]])}, DataError, "filter pair 0 .* 5 labels"),
-        ({"ids": np.array([[0, 0], [1, 2], [1, 2]])}, DataError, "row 0 holds label 0 twice"),
+        ({"ids": np.array([[0, 0], [1, 2], [1, 2]])}, DataError, "duplicate label 0 in the ranking of row 0"),
         ({"truth": csr_matrix((3, 5))}, DataError, "nothing to measure: 3 rows"),
         ({"ids": np.empty((0, 3), dtype=int), "truth": csr_matrix((0, 5))}, DataError, "nothing to measure: 0 rows"),
     ],

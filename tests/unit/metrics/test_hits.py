@@ -74,8 +74,8 @@ def test_nothing_to_find():
         ([[0], [1]], "2 rankings for 3 rows of truth"),
         ([[0], [4], [1]], "row 1 holds label 4, the set has 4 labels; use ids from 0 to 3"),
         ([[0], [1], [-2]], "row 2 holds label -2"),
-        ([[0, 1], [1, 2], [3, 3]], "row 2 holds label 3 twice"),
-        ([[0, 1], [-1, 2], [3, 1]], "row 1 goes on after a -1"),
+        ([[0, 1], [1, 2], [3, 3]], "duplicate label 3 in the ranking of row 2"),
+        ([[0, 1], [-1, 2], [3, 1]], "row 1 continues after a -1"),
         ([[0.0], [1.0], [2.0]], "whole numbers"),
         ([0, 1, 2], "whole numbers"),
     ],
@@ -88,7 +88,7 @@ def test_bad_rankings_are_named(ids, words):
 def test_the_row_at_fault_is_named_far_down():
     ids = np.tile(np.arange(100), (5000, 1))
     ids[4321, 99] = 3
-    with pytest.raises(DataError, match="row 4321 holds label 3 twice"):
+    with pytest.raises(DataError, match="duplicate label 3 in the ranking of row 4321"):
         find_hits(ids, csr_matrix((5000, 100)))
 
 

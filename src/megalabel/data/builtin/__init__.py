@@ -37,7 +37,7 @@ class Builder(Protocol):
     SETTINGS: dict[str, Setting]
 
     def build(self, values: dict[str, Any], say: Callable[[str], None]) -> Dataset:
-        """Return the set for checked settings; ``say`` is told what was found or left out."""
+        """Return the set for checked settings; ``say`` receives messages about what was read or left out."""
         ...
 
 
@@ -52,7 +52,7 @@ def get_builder(name: str) -> Builder:
 def build(spec: str, *, say: Callable[[str], None] | None = None) -> Dataset:
     """Return the built-in set behind ``name`` or ``name:key=value,key=value``.
 
-    ``say`` is told in plain words what was found, left out or not cached.
+    ``say`` receives messages about what was read, left out or not cached.
 
     >>> data = build("synthetic:points=300,labels=40,seed=3")
     >>> len(data.train), len(data.test), len(data.labels)

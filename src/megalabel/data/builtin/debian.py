@@ -65,14 +65,14 @@ def build(values: dict[str, Any], say: Callable[[str], None]) -> Dataset:
 
 
 def _files(path: Path | None) -> list[Path]:
-    place = LISTS if path is None else path
-    if place.is_file():
-        return [place]
-    found = sorted(file for file in place.glob("*Packages*") if re.search(r"(^|_)Packages(\.\w+)?$", file.name))
-    if not found:
-        what = "there are no package lists here" if place.is_dir() else "no such file or folder"
-        raise DataError(what, path=place, remedy=REMEDY)
-    return found
+    source = LISTS if path is None else path
+    if source.is_file():
+        return [source]
+    files = sorted(file for file in source.glob("*Packages*") if re.search(r"(^|_)Packages(\.\w+)?$", file.name))
+    if not files:
+        what = "there are no package lists here" if source.is_dir() else "no such file or folder"
+        raise DataError(what, path=source, remedy=REMEDY)
+    return files
 
 
 def _make(files: list[Path], seed: int, say: Callable[[str], None]) -> Dataset:
@@ -84,11 +84,11 @@ def _make(files: list[Path], seed: int, say: Callable[[str], None]) -> Dataset:
                 texts[name] = f"{name} {synopsis}".strip()
                 related[name] = others
     uids = sorted(texts)
-    place = {uid: i for i, uid in enumerate(uids)}
+    number = {uid: i for i, uid in enumerate(uids)}
     chosen = (
-        (name, next((other for other in group if other in place), None)) for name in uids for group in related[name]
+        (name, next((other for other in group if other in number), None)) for name in uids for group in related[name]
     )
-    pairs = [(place[name], place[other]) for name, other in chosen if other is not None]
+    pairs = [(number[name], number[other]) for name, other in chosen if other is not None]
     if not pairs:
         raise DataError("no package here names another one", path=files[0], remedy=REMEDY)
     say(f"debian: {len(uids):,} packages with {len(pairs):,} relations from {', '.join(path.name for path in files)}")
@@ -120,8 +120,8 @@ def _packages(path: Path) -> Iterator[tuple[str, str, list[list[str]]]]:
 
 def _names(group: str) -> list[str]:
     """Return the packages of ``python3:any (>= 3.11) | python3-minimal``, in order."""
-    found = (re.match(r"\s*([a-z0-9][a-z0-9+.-]+)", part) for part in group.split("|"))
-    return [match[1] for match in found if match]
+    matches = (re.match(r"\s*([a-z0-9][a-z0-9+.-]+)", part) for part in group.split("|"))
+    return [match[1] for match in matches if match]
 
 
 def _bytes(path: Path) -> bytes:

@@ -69,10 +69,10 @@ def build(values: dict[str, Any], say: Callable[[str], None]) -> Dataset:
 
 def _file(path: Path | None, name: str) -> Path:
     if path is not None:
-        found = min(path.rglob(name), default=None)
-        if found is None:
+        file = min(path.rglob(name), default=None)
+        if file is None:
             raise DataError(f"there is no {name} in this folder", path=path, remedy=REMEDY)
-        return found
+        return file
     for library in LIBRARIES:
         file = Path(library) / PLACES[name] / name
         if file.is_file():
@@ -83,13 +83,14 @@ def _file(path: Path | None, name: str) -> Path:
 def _make(genes: Path, terms: Path, seed: int, say: Callable[[str], None]) -> Dataset:
     texts = {uid: f"{term}: {said}" if said else term for uid, term, said in _rows(terms, TERM_ROWS)}
     named = {f"gene:{uid}": f"{symbol} {name}".strip() for uid, symbol, name in _rows(genes, GENE_ROWS)}
-    found = [(f"gene:{gene}", term) for gene, term in _rows(genes, PAIR_ROWS) if term in texts]
-    texts |= {uid: named[uid] for uid in {gene for gene, _ in found}}
+    annotations = [(f"gene:{gene}", term) for gene, term in _rows(genes, PAIR_ROWS) if term in texts]
+    texts |= {uid: named[uid] for uid in {gene for gene, _ in annotations}}
     release = "".join(value for (value,) in _rows(terms, RELEASE_ROWS)) or "unknown"
     uids = sorted(texts)
-    place = {uid: i for i, uid in enumerate(uids)}
-    pairs = np.array([(place[a], place[b]) for a, b in found], dtype=np.int64).reshape(-1, 2)
-    say(f"genes: {len({gene for gene, _ in found}):,} genes with {len(found):,} annotations from {genes}, {terms}")
+    number = {uid: i for i, uid in enumerate(uids)}
+    pairs = np.array([(number[a], number[b]) for a, b in annotations], dtype=np.int64).reshape(-1, 2)
+    annotated = len({gene for gene, _ in annotations})
+    say(f"genes: {annotated:,} genes with {len(annotations):,} annotations from {genes}, {terms}")
     return split_items(
         Items([texts[uid] for uid in uids], uids, pairs),
         name="genes",

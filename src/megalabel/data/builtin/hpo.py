@@ -75,17 +75,17 @@ def _package() -> Path | None:
 def _make(folder: Path, seed: int, say: Callable[[str], None]) -> Dataset:
     terms, now, release = _terms(folder / TERMS)
     names: dict[str, str] = {}
-    found: list[tuple[str, str]] = []
+    annotations: list[tuple[str, str]] = []
     for disease, name, term in _annotations(folder / DISEASES):
         names.setdefault(disease, name)  # the first name of a disease counts
         if now.get(term, term) in terms:
-            found.append((disease, now.get(term, term)))
+            annotations.append((disease, now.get(term, term)))
     same = _same(names)
     texts = {uid: names[uid] for uid in same.values()} | terms
     uids = sorted(texts)
-    place = {uid: i for i, uid in enumerate(uids)}
-    pairs = np.array([(place[same[a]], place[b]) for a, b in found], dtype=np.int64).reshape(-1, 2)
-    say(f"hpo: {len(set(same.values())):,} diseases with {len(found):,} annotations from {folder}")
+    number = {uid: i for i, uid in enumerate(uids)}
+    pairs = np.array([(number[same[a]], number[b]) for a, b in annotations], dtype=np.int64).reshape(-1, 2)
+    say(f"hpo: {len(set(same.values())):,} diseases with {len(annotations):,} annotations from {folder}")
     return split_items(
         Items([texts[uid] for uid in uids], uids, pairs),
         name="hpo",
@@ -148,7 +148,7 @@ def _quoted(value: str) -> str:
     'A chest ("pectus") that is caved in.'
     """
     match = re.match(r'"((?:[^"\\]|\\.)*)"', value)
-    said = re.sub(r"\\(.)", lambda found: " " if found[1] in "ntW" else found[1], match[1]) if match else ""
+    said = re.sub(r"\\(.)", lambda escape: " " if escape[1] in "ntW" else escape[1], match[1]) if match else ""
     return " ".join(said.split())
 
 
@@ -161,8 +161,8 @@ def _annotations(path: Path) -> Iterator[tuple[str, str, str]]:
             continue
         if not columns:
             if not set(COLUMNS) <= set(fields):
-                wanted = f"the first line must name the columns {', '.join(COLUMNS)}"
-                raise DataError(wanted, path=path, line=number, remedy="give a phenotype.hpoa of 2022 or later")
+                message = f"the first line must name the columns {', '.join(COLUMNS)}"
+                raise DataError(message, path=path, line=number, remedy="give a phenotype.hpoa of 2022 or later")
             columns = [fields.index(name) for name in COLUMNS]
             continue
         if len(fields) <= max(columns):

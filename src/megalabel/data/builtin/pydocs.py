@@ -25,8 +25,7 @@ import numpy as np
 import orjson
 
 from megalabel.data.builtin._items import Items, keep_labels
-from megalabel.data.builtin._numpydoc import see_also, summary
-from megalabel.data.builtin._see_also import Names
+from megalabel.data.builtin._numpydoc import Names, see_also, summary
 from megalabel.data.builtin.settings import Setting
 from megalabel.data.cache import cached
 from megalabel.errors import DataError, MissingExtraError, SettingError, nearest
@@ -73,18 +72,20 @@ def build(values: dict[str, Any], say: Callable[[str], None]) -> Dataset:
     )
 
 
-def _installed(wanted: tuple[str, ...]) -> list[str]:
-    if not wanted:
-        found = [package for package in PACKAGES if _there(package)]
-        if not found:
+def _installed(requested: tuple[str, ...]) -> list[str]:
+    if not requested:
+        packages = [package for package in PACKAGES if _there(package)]
+        if not packages:
             raise MissingExtraError(" or ".join(PACKAGES.values()), extra="demo", what="the built-in set pydocs")
-        return found
-    for package in wanted:
+        return packages
+    for package in requested:
         if not _there(package):
             if package in PACKAGES:
                 raise MissingExtraError(PACKAGES[package], extra="demo", what=f"pydocs:packages={package}")
             raise SettingError(f"pydocs: there is no package {package!r}", remedy=nearest(package, PACKAGES))
-    return sorted(wanted, key=lambda package: (list(PACKAGES).index(package) if package in PACKAGES else 99, package))
+    return sorted(
+        requested, key=lambda package: (list(PACKAGES).index(package) if package in PACKAGES else 99, package)
+    )
 
 
 def _there(package: str) -> bool:
@@ -108,17 +109,15 @@ def _make(packages: list[str], seed: int, broken: list[str], say: Callable[[str]
             if not docs:
                 broken.append(package)
                 say(f"pydocs: {package} is left out, for it could not be read")
-    found = _distinct(rows)
-    names = Names([entry.paths for entry in found])
-    meant = ((i, names.find(name, i)) for i, entry in enumerate(found) for name in entry.see_also)
-    pairs = [(i, j) for i, j in meant if j is not None]
+    entries = _distinct(rows)
+    names = Names([entry.paths for entry in entries])
+    links = ((i, names.find(name, i)) for i, entry in enumerate(entries) for name in entry.see_also)
+    pairs = [(i, j) for i, j in links if j is not None]
     if not pairs:
-        raise DataError(
-            f"no See Also section was found in {', '.join(packages)}", remedy="choose packages that follow numpydoc"
-        )
+        raise DataError(f"no See Also section in {', '.join(packages)}", remedy="choose packages that follow numpydoc")
     say(f"pydocs: {len(rows):,} docstrings with {len(pairs):,} See Also pairs from {', '.join(packages)}")
     return keep_labels(
-        Items(_texts(found), [entry.name for entry in found], np.array(pairs, dtype=np.int64)),
+        Items(_texts(entries), [entry.name for entry in entries], np.array(pairs, dtype=np.int64)),
         name="pydocs",
         about=f"objects of {', '.join(packages)} and the objects under their See Also",
         licence="documentation of the packages read, under their own licences (BSD style)",
@@ -154,13 +153,13 @@ def _distinct(rows: list[dict[str, Any]]) -> list[_Entry]:
     the method it wraps) are one object.
     """
     alike: dict[tuple[str, tuple[str, ...], str], dict[str, bool]] = {}
-    for place, row in enumerate(rows):
+    for number, row in enumerate(rows):
         names = tuple(see_also(row["doc"]))
         parts = re.split("[:.]", min(row["paths"])[0])
-        kin = f"{parts[0]} {parts[-1]}" if names else str(place)
+        kin = f"{parts[0]} {parts[-1]}" if names else str(number)
         alike.setdefault((summary(row["doc"]), names, kin), {}).update(row["paths"])
-    found = [_Entry(_best_first(paths), said, names) for (said, names, _), paths in alike.items() if said]
-    return sorted(found, key=lambda entry: entry.name)
+    entries = [_Entry(_best_first(paths), said, names) for (said, names, _), paths in alike.items() if said]
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def _best_first(paths: dict[str, bool]) -> list[str]:
@@ -173,15 +172,15 @@ def _best_first(paths: dict[str, bool]) -> list[str]:
     return sorted(paths, key=order)
 
 
-def _texts(found: list[_Entry]) -> list[str]:
+def _texts(entries: list[_Entry]) -> list[str]:
     """Return ``package name: summary`` of each object.
 
     The name is that of a function or ``Class.method``; where this makes two objects look
     the same, it starts from the package (``numpy ma.stack``).
     """
-    alike = Counter((entry.short, entry.summary) for entry in found)
+    alike = Counter((entry.short, entry.summary) for entry in entries)
     texts = []
-    for entry in found:
+    for entry in entries:
         package, name = entry.short
         clear = alike[entry.short, entry.summary] == 1
         texts.append(f"{package} {name if clear else entry.name.partition('.')[2]}: {entry.summary}")

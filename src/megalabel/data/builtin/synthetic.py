@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from megalabel.data.builtin._words import Words
 from megalabel.data.builtin.settings import Setting
 from megalabel.data.dataset import Dataset, Labels, Split
 from megalabel.errors import SettingError
@@ -30,7 +29,7 @@ from megalabel.progress import progress
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SETTINGS", "build"]
+__all__ = ["SETTINGS", "Words", "build"]
 
 TEST_SHARE = 0.2
 WORDS_PER_LABEL = 2
@@ -94,13 +93,13 @@ def _draw(rng: np.random.Generator, points: int, weights: NDArray[np.float64], e
     ends = np.cumsum(weights)
     ends /= ends[-1]
 
-    def some(size: int) -> NDArray[np.int64]:
+    def draw(size: int) -> NDArray[np.int64]:
         return np.searchsorted(ends, rng.random(size), side="right")
 
     with progress("drawing labels", total=points, unit="points") as step:
         for block in _blocks(points, BLOCK):
             rows = cells[block.start : block.stop]
-            rows[:] = some(rows.size).reshape(rows.shape)
+            rows[:] = draw(rows.size).reshape(rows.shape)
             rows.sort(axis=1)
             left = np.arange(len(rows))  # rows that may still hold a label twice
             for _ in range(ROUNDS):
@@ -109,7 +108,7 @@ def _draw(rng: np.random.Generator, points: int, weights: NDArray[np.float64], e
                 open_rows = twice.any(axis=1)
                 left, twice = left[open_rows], twice[open_rows]
                 again = rows[left]
-                again[twice] = some(int(twice.sum()))
+                again[twice] = draw(int(twice.sum()))
                 again.sort(axis=1)
                 rows[left] = again
             for row in left:
@@ -171,3 +170,32 @@ def _split(prefix: str, texts: list[str], cells: NDArray[np.int32], labels: int)
 def _blocks(total: int, size: int) -> Iterator[range]:
     for start in range(0, total, size):
         yield range(start, min(start + size, total))
+
+
+_SYLLABLES = np.array([[ord(c), ord(v)] for c in "bcdfghjklmnpqrstvwxz" for v in "aeiou"], dtype=np.uint8)  # [100, 2]
+_STRIDE = 61_803_398_873  # prime to 10, so that number * stride visits every word once
+
+
+class Words:
+    """Words 0 .. size - 1: syllables such as "ka" and "du", all of one length, neighbours not alike.
+
+    >>> Words(1_000).join(np.array([[0, 1], [2, 999]]))
+    ['bababa kuwoso', 'tutime milehi']
+    """
+
+    def __init__(self, size: int) -> None:
+        self.syllables = max(3, -(-len(str(size - 1)) // 2))
+
+    def join(self, numbers: NDArray[np.int64]) -> list[str]:
+        """Return a text for each row of ``numbers`` [n, m]: its words with spaces between."""
+        rows, columns = numbers.shape
+        if rows == 0 or columns == 0:
+            return [""] * rows
+        rest = numbers * (_STRIDE % 100**self.syllables) % 100**self.syllables
+        letters = np.full((rows, columns, 2 * self.syllables + 1), ord(" "), dtype=np.uint8)
+        for place in range(self.syllables - 1, -1, -1):
+            rest, digits = np.divmod(rest, 100)
+            letters[:, :, 2 * place : 2 * place + 2] = _SYLLABLES[digits]
+        width = letters[0].size
+        joined = letters.tobytes().decode("ascii")
+        return [joined[start : start + width - 1] for start in range(0, rows * width, width)]

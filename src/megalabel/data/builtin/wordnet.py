@@ -66,12 +66,12 @@ def _make(folder: Path, seed: int, say: Callable[[str], None]) -> Dataset:
     texts: dict[str, str] = {}
     pointers: list[tuple[str, str]] = []
     for part, name in FILES.items():
-        for uid, text, found in _synsets(folder / name, part):
+        for uid, text, others in _synsets(folder / name, part):
             texts[uid] = text
-            pointers.extend((uid, other) for other in found)
+            pointers.extend((uid, other) for other in others)
     uids = sorted(texts)
-    place = {uid: i for i, uid in enumerate(uids)}
-    pairs = np.array([(place[a], place[b]) for a, b in pointers if b in place], dtype=np.int64).reshape(-1, 2)
+    number = {uid: i for i, uid in enumerate(uids)}
+    pairs = np.array([(number[a], number[b]) for a, b in pointers if b in number], dtype=np.int64).reshape(-1, 2)
     say(f"wordnet: {len(uids):,} synsets with {len(pairs):,} pointers from {folder}")
     return split_items(
         Items([texts[uid] for uid in uids], uids, pairs),
@@ -95,10 +95,10 @@ def _synsets(path: Path, part: str) -> Iterator[tuple[str, str, list[str]]]:
             lemmas = [word.partition("(")[0].replace("_", " ") for word in fields[4 : 4 + 2 * words : 2]]
             count = int(fields[4 + 2 * words])
             first = 5 + 2 * words
-            found = [f"{_part(fields[i + 2])}{fields[i + 1]}" for i in range(first, first + 4 * count, 4)]
+            pointers = [f"{_part(fields[i + 2])}{fields[i + 1]}" for i in range(first, first + 4 * count, 4)]
         except (IndexError, ValueError):
             raise DataError("this is not a line of a WordNet data file", path=path, line=number) from None
-        yield f"{part}{fields[0]}", f"{', '.join(lemmas)}: {gloss.strip()}", found
+        yield f"{part}{fields[0]}", f"{', '.join(lemmas)}: {gloss.strip()}", pointers
 
 
 def _part(letter: str) -> str:

@@ -1,4 +1,4 @@
-"""One module a format, each with the same three functions.
+"""One module per format, each with the same three functions.
 
 ``looks_like(path)`` says in a short phrase why the path is of this format, or returns
 None; ``read(path, options)`` returns a :class:`~megalabel.data.dataset.Dataset`;
@@ -24,7 +24,7 @@ __all__ = ["FORMATS", "Format", "Options", "detect", "get_format"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a reader may be told; each format uses what applies to it."""
+    """Options of the readers; each format uses those that apply to it."""
 
     text_column: str | None = None  # tables
     labels_column: str | None = None  # tables
@@ -32,7 +32,7 @@ class Options:
     separator: str | None = None  # tables: between the labels of one cell
     label_file: Path | None = None  # tables: uid and text of each label
     fields: str | None = None  # repository JSON: "title" or "title+content"
-    test_share: float | None = None  # hold this share of train out as test where there is none
+    test_share: float | None = None  # hold this share of train out as test if there is no test part
     seed: int = 0
 
 
@@ -74,15 +74,15 @@ def get_format(name: str) -> Format:
 
 
 def detect(path: Path) -> tuple[str, str]:
-    """Return (format name, why) from what the path holds."""
+    """Detect the format from the content of the path; return (format name, reason)."""
     try:
-        there = path.exists()
+        exists = path.exists()
     except OSError as error:
         raise DataError(f"this path cannot be read, {(error.strerror or '').lower()}", path=path) from error
-    if not there:
+    if not exists:
         raise DataError("no such file or folder", path=path)
     for name in FORMATS:
         why = get_format(name).looks_like(path)
         if why is not None:
             return name, why
-    raise DataError("no known data format here", path=path, remedy=f"force one with --from: {', '.join(FORMATS)}")
+    raise DataError("no known data format", path=path, remedy=f"force one with --from: {', '.join(FORMATS)}")

@@ -1,4 +1,4 @@
-"""Shared by the tables: what stands in a cell of the labels column, and which labels that means."""
+"""Shared by the tables: parse a cell of the labels column and look up its labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEPARATORS = (*GUESSED, " ", "\x1f", "\x1e")
 
 
 class Splitter(NamedTuple):
-    """How the labels of one cell are told apart; no separator means one label a cell.
+    """How to split a cell into labels; no separator means one label per cell.
 
     >>> Splitter(";", strip=True).tokens("red; green;")
     ['red', 'green']
@@ -49,24 +49,24 @@ def parse_cell(value: Any) -> Cell:
     if is_missing(value):
         return ""
     if isinstance(value, str):
-        found = _listed(value)
-        return value if found is None or _odd(found) else tuple(found)
-    found = _as_list(value)
-    labels = [_plain(label) for label in ([value] if found is None else found)]
+        items = _listed(value)
+        return value if items is None or _odd(items) else tuple(items)
+    items = _as_list(value)
+    labels = [_plain(label) for label in ([value] if items is None else items)]
     if _odd(labels):
         raise ValueError(f"label {_odd(labels)[0]!r:.60} is neither a text nor a whole number")
     return tuple(labels)
 
 
 def parse_weights(value: Any, splitter: Splitter) -> list[Any]:
-    """Return the weights of a cell as numbers; what is no number stays as it is, for the caller to refuse."""
+    """Return the weights of a cell as numbers; anything else is returned unchanged, for the caller to refuse."""
     if is_missing(value) or value == "":
         return []
     if not isinstance(value, str):
-        found = _as_list(value)
-        return [value] if found is None else found
-    found = _listed(value)
-    return [_number(part) for part in splitter.tokens(value)] if found is None else found
+        items = _as_list(value)
+        return [value] if items is None else items
+    items = _listed(value)
+    return [_number(part) for part in splitter.tokens(value)] if items is None else items
 
 
 def resolve(
@@ -74,43 +74,43 @@ def resolve(
 ) -> tuple[Splitter, Callable[[str], int | None]]:
     """Return how to split the cells and how to look up a label: by uid, else by text, else by number.
 
-    A separator that is not given is the one for which every label is known. Numbers are
-    positions in the label set only where none of them is a known uid or text. Where no
-    way fits, the way that knows most labels is returned and the caller meets the unknown.
+    If no separator is given, it is the one for which every label is known. Numbers are
+    positions in the label set only if none of them is a known uid or text. If no splitter
+    fits, the one with the most known labels is returned and the caller reports the unknown label.
     """
     distinct = set(cells)
-    ways = [Splitter(s, strip) for strip in (False, True) for s in _choices(separator)]
+    splitters = [Splitter(s, strip) for strip in (False, True) for s in _choices(separator)]
     tables = [{uid: i for i, uid in enumerate(labels.uids)}, _unique(labels.texts)]
     for table in tables:
-        for way in ways:
-            if all(str(token) in table for cell in distinct for token in way.tokens(cell)):
-                return way, table.get
+        for splitter in splitters:
+            if all(str(token) in table for cell in distinct for token in splitter.tokens(cell)):
+                return splitter, table.get
     best, most = guess(distinct, separator), 0
     chosen: Callable[[str], int | None] = tables[0].get
     for table in tables:
-        for way in ways:
-            known = sum(str(token) in table for cell in distinct for token in way.tokens(cell))
+        for splitter in splitters:
+            known = sum(str(token) in table for cell in distinct for token in splitter.tokens(cell))
             if known > most:
-                best, most, chosen = way, known, table.get
+                best, most, chosen = splitter, known, table.get
     if most == 0:
-        for way in ways:
-            if all(_is_whole(token) for cell in distinct for token in way.tokens(cell)):
-                return way, int
+        for splitter in splitters:
+            if all(_is_whole(token) for cell in distinct for token in splitter.tokens(cell)):
+                return splitter, int
     return best, chosen
 
 
 def name_labels(cells: Iterable[Cell], separator: str | None) -> tuple[Splitter, Labels]:
-    """Return how to split the cells, and the labels found there, sorted by name (numbers by value)."""
+    """Return how to split the cells, and their labels, sorted by name (numbers by value)."""
     distinct = set(cells)
-    way = guess(distinct, separator)
-    tokens = {token for cell in distinct for token in way.tokens(cell)}
+    splitter = guess(distinct, separator)
+    tokens = {token for cell in distinct for token in splitter.tokens(cell)}
     whole = [token for token in tokens if isinstance(token, int)]
     names = [str(i) for i in sorted(whole)] if len(whole) == len(tokens) else sorted({str(token) for token in tokens})
-    return way, Labels(names, names)
+    return splitter, Labels(names, names)
 
 
 def guess(cells: Iterable[Cell], separator: str | None) -> Splitter:
-    """Return the way to split cells of unknown labels: by the first of | ; , that stands in any of them."""
+    """Return how to split cells of unknown labels: by the first of | ; , that occurs in any of them."""
     if separator is not None:
         return Splitter(_choices(separator)[0], strip=True)
     texts = [cell for cell in cells if isinstance(cell, str)]
@@ -132,7 +132,7 @@ def joiner(uids: Sequence[str]) -> tuple[Callable[[list[str]], str], Callable[[l
 
 
 def is_missing(value: Any) -> bool:
-    """Tell whether a cell holds nothing: None, NaN or the NA of pandas."""
+    """Return whether a cell is missing: None, NaN or pandas.NA."""
     return (
         value is None or (isinstance(value, float) and value != value) or type(value).__name__ in {"NAType", "NaTType"}
     )
@@ -145,14 +145,14 @@ def _choices(separator: str | None) -> tuple[str | None, ...]:
 
 
 def _unique(texts: Sequence[str]) -> dict[str, int]:
-    """Map each text to its place; a text that stands twice names nothing."""
+    """Map each text to its place; a duplicate text is left out."""
     places: dict[str, int] = {}
-    twice = set()
+    duplicates = set()
     for i, text in enumerate(texts):
         if text in places:
-            twice.add(text)
+            duplicates.add(text)
         places[text] = i
-    return {text: i for text, i in places.items() if text not in twice}
+    return {text: i for text, i in places.items() if text not in duplicates}
 
 
 def _listed(text: str) -> list[Any] | None:
@@ -160,13 +160,13 @@ def _listed(text: str) -> list[Any] | None:
     if not (text.startswith("[") and text.endswith("]")):
         return None
     try:
-        found = orjson.loads(text)
+        document = orjson.loads(text)
     except orjson.JSONDecodeError:
         try:
-            found = ast.literal_eval(text)
+            document = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return None
-    return found if isinstance(found, list) else None
+    return document if isinstance(document, list) else None
 
 
 def _as_list(value: Any) -> list[Any] | None:
@@ -180,7 +180,7 @@ def _as_list(value: Any) -> list[Any] | None:
 
 
 def _plain(label: Any) -> Any:
-    """Turn a number of numpy into one of Python."""
+    """Turn a numpy number into a Python number."""
     return label.item() if type(label).__module__ == "numpy" and hasattr(label, "item") else label
 
 

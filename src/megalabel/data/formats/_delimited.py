@@ -26,7 +26,7 @@ _QUOTED = re.compile(r'["\r\n]|^\s|\s$')
 
 
 def looks_delimited(path: Path, ending: str, delimiters: str) -> str | None:
-    """Recognise a folder by its train table, a file by its header and name."""
+    """Detect a folder by its train table, a file by its header and name."""
     if path.is_dir():
         train = find(path, f"train{ending}", f"trn{ending}", f"training{ending}")
         return None if train is None else f"it holds {train.name}"
@@ -63,7 +63,7 @@ def open_delimited(path: Path, first: str) -> Table:
     records = partial(_records, path, delimiter, plain)
     _, header = next(records(), (1, []))
     if not header:
-        raise DataError("there is no header in this file", path=path)
+        raise DataError("this file has no header", path=path)
     return Table(path, header, partial(_pick, path, header, records))
 
 
@@ -146,7 +146,7 @@ def _pick(
 
 
 def _unquoted(path: Path) -> bool:
-    """Tell whether a tab-separated file uses no quotes: read with them it breaks, read without them it is whole."""
+    """Return whether a tab-separated file uses no quotes: it is only consistent when read without them."""
     if not any(line.startswith(b'"') or b'\t"' in line for _, line in read_lines(path)):
         return False
     return not _is_whole(path, plain=False) and _is_whole(path, plain=True)

@@ -28,12 +28,12 @@ _ARROW = "->"
 
 
 def raw_names(split: str | None) -> list[str]:
-    """Return the names a raw file may have, best first; None stands for the labels."""
+    """Return the names a raw file may have, best first; None means the labels."""
     return list(_LABELS) if split is None else [name.format(stem=PARTS[split], split=split) for name in _POINTS]
 
 
 def find_raw(folder: Path, split: str | None) -> Path:
-    """Return the raw file of a split, or of the labels, or say which names would do."""
+    """Return the raw file of a split, or of the labels, or raise a DataError with the valid names."""
     path = find(folder, *raw_names(split))
     if path is None:
         what = "the label texts" if split is None else f"the {split} texts"
@@ -43,7 +43,7 @@ def find_raw(folder: Path, split: str | None) -> Path:
 
 
 def read_raw(path: Path, prefix: str) -> tuple[list[str], list[str]]:
-    """Return (texts, uids) of a raw file, with its side file where there is one.
+    """Return (texts, uids) of a raw file, with its side file if there is one.
 
     Without a side file, uids are ``prefix-0``, ``prefix-1``, …, unless every line has the
     form ``uid->text``, as in some downloads of the extreme classification repository.
@@ -85,11 +85,11 @@ def _write_one(path: Path, texts: Sequence[str], uids: Sequence[str], prefix: st
 def _read_side(side: Path, path: Path, lines: list[str]) -> tuple[list[str], list[str]]:
     texts: list[str] = []
     uids: list[str] = []
-    for line, found in zip_longest(lines, json_rows(side)):
-        if line is None or found is None:
+    for line, numbered in zip_longest(lines, json_rows(side)):
+        if line is None or numbered is None:
             number = sum(1 for _ in json_rows(side))
             raise DataError(f"{number:,} rows, but {path.name} has {len(lines):,} lines", path=side)
-        number, row = found
+        number, row = numbered
         uids.append(string(row, "uid", side, number))
         texts.append(string(row, "text", side, number) if "text" in row else line)
     return texts, uids

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 __all__ = ["PARTS", "LabelCollector", "RowCollector", "checked_matrix", "read_filter", "read_pairs", "write_pairs"]
 
 PARTS = {"train": "trn", "val": "val", "test": "tst"}
-LEAST = 2.0**-150  # up to here a weight is 0 in float32
+LEAST = 2.0**-150  # weights up to this are 0 in float32
 
 
 class LabelCollector:
-    """Collects the labels of one file; every uid may stand there once.
+    """Collects the labels of one file; a duplicate uid is an error.
 
-    >>> found = LabelCollector("lbl.jsonl")
-    >>> found.add(1, "r", "red")
-    >>> found.labels()
+    >>> collector = LabelCollector("lbl.jsonl")
+    >>> collector.add(1, "r", "red")
+    >>> collector.labels()
     Labels(texts=['red'], uids=['r'])
     """
 
@@ -42,14 +42,14 @@ class LabelCollector:
     def add(self, line: int, uid: str, text: str) -> None:
         """Add a label."""
         if uid in self.lines:
-            raise DataError(f"label uid {uid!r} stands already on line {self.lines[uid]}", path=self.path, line=line)
+            raise DataError(f"duplicate label uid {uid!r}, first on line {self.lines[uid]}", path=self.path, line=line)
         self.lines[uid] = line
         self.texts.append(text)
 
     def labels(self) -> Labels:
-        """Return them, or raise where there is none."""
+        """Return the labels; raises a DataError if there are none."""
         if not self.texts:
-            raise DataError("there is no label in this file", path=self.path)
+            raise DataError("this file holds no labels", path=self.path)
         return Labels(self.texts, list(self.lines))
 
 
@@ -93,7 +93,7 @@ class RowCollector:
         self.indptr.append(len(self.indices))
 
     def matrix(self, labels: int) -> sparse.csr_matrix:
-        """Return [rows, labels] float32, or raise at the first id that is out of range or stands twice in a row."""
+        """Return [rows, labels] float32, or raise at the first id that is out of range or a duplicate in its row."""
         indices = np.frombuffer(self.indices, dtype=np.int64) if self.indices else np.empty(0, dtype=np.int64)
         values = np.frombuffer(self.values, dtype=np.float32) if self.weighted and self.values else None
         indptr = np.frombuffer(self.indptr, dtype=np.int64)
@@ -124,12 +124,12 @@ def checked_matrix(
 ) -> sparse.csr_matrix:
     """Return the csr matrix [rows, labels] float32 of these parts, its columns sorted; values None means all ones.
 
-    An id that is out of range, or that stands twice in a row, is a DataError at
-    ``lines[row]``, or at row + 1 where there are no lines.
+    An id that is out of range, or a duplicate in its row, raises a DataError at
+    ``lines[row]``, or at row + 1 if there are no lines.
     """
 
-    def wrong(place: int, what: str, remedy: str | None = None) -> DataError:
-        row = int(np.searchsorted(indptr, place, side="right")) - 1
+    def wrong(position: int, what: str, remedy: str | None = None) -> DataError:
+        row = int(np.searchsorted(indptr, position, side="right")) - 1
         return DataError(what, path=path, line=row + 1 if lines is None else lines[row], remedy=remedy)
 
     bad = np.flatnonzero((indices < 0) | (indices >= labels))
@@ -148,12 +148,12 @@ def checked_matrix(
     same[starts[(starts > 0) & (starts < len(matrix.indices))] - 1] = False
     bad = np.flatnonzero(same)
     if len(bad):
-        raise wrong(int(bad[0]) + 1, f"label id {matrix.indices[bad[0]]} stands twice in one row")
+        raise wrong(int(bad[0]) + 1, f"duplicate label id {matrix.indices[bad[0]]} in one row")
     return matrix
 
 
 def read_filter(folder: Path, split: str, rows: int, labels: int) -> NDArray[np.int64]:
-    """Read the filter pairs of a split under any of the names in use; no file, no pairs."""
+    """Read the filter pairs of a split under any of the usual file names; no file means no pairs."""
     stem = PARTS[split]
     path = find(folder, f"filter_{stem}.txt", f"filter_labels_{split}.txt", f"{stem}_filter_labels.txt")
     return np.empty((0, 2), dtype=np.int64) if path is None else read_pairs(path, rows, labels)

@@ -12,7 +12,7 @@ __all__ = ["first_json", "first_line", "head"]
 
 
 def head(path: Path, size: int = 65536) -> bytes:
-    """Return the first bytes of a plain or gzip file; nothing where it cannot be read."""
+    """Return the first bytes of a plain or gzip file; nothing if it cannot be read."""
     try:
         with open_bytes(path) as stream:
             return stream.read(size).removeprefix(BOM)
@@ -21,7 +21,7 @@ def head(path: Path, size: int = 65536) -> bytes:
 
 
 def first_line(path: Path) -> str | None:
-    """Return the first line, without its line break; None where there is none or it is not UTF-8."""
+    """Return the first line, without its line break; None if the file is empty or not UTF-8."""
     try:
         line = head(path).split(b"\n", 1)[0].decode("utf-8").removesuffix("\r")
     except UnicodeDecodeError:
@@ -30,7 +30,7 @@ def first_line(path: Path) -> str | None:
 
 
 def first_json(path: Path) -> dict[str, Any]:
-    """Return the object on the first line; an empty one where there is none."""
+    """Return the JSON object on the first line; an empty one if there is none."""
     import orjson
 
     try:

@@ -44,21 +44,21 @@ class Table:
 
     def guess(self, names: Sequence[str], taken: Sequence[str | None] = ()) -> str | None:
         """Return the first column called one of ``names``, in any case, that is not taken."""
-        found = {column.strip().lower(): column for column in reversed(self.columns) if column not in taken}
-        return next((found[name] for name in names if name in found), None)
+        columns = {column.strip().lower(): column for column in reversed(self.columns) if column not in taken}
+        return next((columns[name] for name in names if name in columns), None)
 
     def column(self, given: str | None, names: Sequence[str], what: str, taken: Sequence[str | None] = ()) -> str:
-        """Return the column given, or guess it; where neither is there, list what is."""
-        found = self.guess(names, taken) if given is None else given
-        if found is None or found not in self.columns:
+        """Return the given or guessed column; if it does not exist, the error lists the columns."""
+        name = self.guess(names, taken) if given is None else given
+        if name is None or name not in self.columns:
             missing = f"no {what} column" if given is None else f"no column {given!r}"
             remedy = f"name it with --{what}-column ({what}_column= in Python)"
             raise DataError(f"{missing} among: {', '.join(self.columns)}", path=self.path, remedy=remedy)
-        return found
+        return name
 
 
 class Points:
-    """The rows of one split as they stand in the table, before anyone knows the label set."""
+    """The rows of one split as read from the table, before the label set is known."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class Points:
         self.names: dict[str | int, str | int] = {}
 
     def add_cell(self, value: Any) -> None:
-        """Add a cell of the labels column; a label that stands in many lists is kept once."""
+        """Add a cell of the labels column; a label that occurs in many lists is kept once."""
         cell = parse_cell(value)
         self.cells.append(cell if isinstance(cell, str) else tuple(self.names.setdefault(t, t) for t in cell))
 
@@ -83,10 +83,10 @@ def collect(table: Table, options: Options, split: str | None) -> dict[str, Poin
     uid = table.guess(UID, given) if options.uid_column is None else table.column(options.uid_column, (), "uid")
     weights = table.guess(["weights"])
     by = table.guess(["split"]) if split is None else None
-    wanted = [name for name in (text, labels, uid, weights, by) if name is not None]
-    places = {name: wanted.index(name) for name in wanted}
+    columns = [name for name in (text, labels, uid, weights, by) if name is not None]
+    places = {name: columns.index(name) for name in columns}
     parts: dict[str, Points] = {}
-    for line, cells in table.rows(wanted):
+    for line, cells in table.rows(columns):
         part = _split_name(table.path, line, cells[places[by]]) if by is not None else split or "train"
         points = parts.setdefault(part, Points(table.path))
         points.lines.append(line)
@@ -102,7 +102,7 @@ def collect(table: Table, options: Options, split: str | None) -> dict[str, Poin
         if weights is not None:
             points.weights.append(cells[places[weights]])
     if not parts:
-        raise DataError("there is no row below the header", path=table.path)
+        raise DataError("there are no rows below the header", path=table.path)
     return parts
 
 
@@ -128,10 +128,10 @@ def read_label_table(table: Table) -> Labels:
         uids.extend(text_cell(table.path, line, uid or "", cell) for cell in rest)
     if uid is None:
         uids = texts if len(set(texts)) == len(texts) else [f"lbl-{i}" for i in range(len(texts))]
-    found = LabelCollector(table.path)
+    collector = LabelCollector(table.path)
     for line, name, label in zip(lines, uids, texts, strict=True):
-        found.add(line, name, label)
-    return found.labels()
+        collector.add(line, name, label)
+    return collector.labels()
 
 
 def build_splits(
@@ -141,16 +141,16 @@ def build_splits(
     cells = (cell for points in parts.values() for cell in points.cells)
     look_up: Callable[[str], int | None]
     if labels is None:
-        way, labels = name_labels(cells, separator)
+        splitter, labels = name_labels(cells, separator)
         look_up = {uid: i for i, uid in enumerate(labels.uids)}.get
     else:
-        way, look_up = resolve(cells, labels, separator)
+        splitter, look_up = resolve(cells, labels, separator)
     splits = {}
     for name, points in parts.items():
         rows = RowCollector(points.path)
         for i, (line, cell) in enumerate(zip(points.lines, points.cells, strict=True)):
-            ids = _ids(way.tokens(cell), look_up, points.path, line, label_path)
-            rows.add(line, ids, parse_weights(points.weights[i], way) if points.weights else None)
+            ids = _ids(splitter.tokens(cell), look_up, points.path, line, label_path)
+            rows.add(line, ids, parse_weights(points.weights[i], splitter) if points.weights else None)
         splits[name] = make_split(points.path, points.texts, points.uids, rows.matrix(max(len(labels), 1)))
     return splits, labels
 
@@ -178,7 +178,7 @@ def read_tables(path: Path, options: Options, ending: str, open_table: Callable[
 
 
 def open_any(path: Path) -> Table:
-    """Open a label file, whatever kind of table it is."""
+    """Open a label file of any table format."""
     if path.suffix == ".parquet":
         from megalabel.data.formats.parquet import open_parquet
 
@@ -202,12 +202,12 @@ def label_rows(labels: Labels) -> Iterator[tuple[str, str]]:
 
 
 def has_weights(split: Split) -> bool:
-    """Tell whether some relevance differs from 1."""
+    """Return whether any relevance differs from 1."""
     return bool(np.any(split.targets.data != 1.0))
 
 
 def text_cell(path: Path | str, line: int, column: str, value: Any) -> str:
-    """Return the text of a cell; a whole number is taken as its digits."""
+    """Return the text of a cell; an integer becomes its digits."""
     if isinstance(value, str):
         return value
     if type(value) is int:
@@ -226,17 +226,17 @@ def _ids(
 ) -> list[int]:
     ids = []
     for token in tokens:
-        found = look_up(str(token))
-        if found is None:
+        label = look_up(str(token))
+        if label is None:
             where = f" ({label_path})" if label_path is not None else ""
             remedy = "add it there, or name the separator with --separator"
             raise DataError(
                 f"label {token!r:.60} is not in the label table{where}", path=path, line=line, remedy=remedy
             )
-        ids.append(found)
+        ids.append(label)
     if len(set(ids)) < len(ids):
-        twice = next(token for i, token in enumerate(tokens) if ids[i] in ids[:i])
-        raise DataError(f"label {twice!r:.60} stands twice in one row", path=path, line=line)
+        duplicate = next(token for i, token in enumerate(tokens) if ids[i] in ids[:i])
+        raise DataError(f"duplicate label {duplicate!r:.60} in one row", path=path, line=line)
     return ids
 
 

@@ -5,7 +5,7 @@
 below a header. A score of 0 or less means not relevant; whole numbers are divided by the
 largest, decimals in (0, 1] are weights as they are.
 
-A query belongs to the splits whose qrels name it. Where this package wrote the files,
+A query belongs to the splits whose qrels name it. If this package wrote the files,
 ``"metadata": {"splits": {"train": 7}}`` also says which row it was, so that the order and
 points without labels survive.
 """
@@ -53,38 +53,42 @@ class _Qrels:
 
 
 def looks_like(path: Path) -> str | None:
-    """Recognise the folder by corpus.jsonl and queries.jsonl."""
+    """Detect the folder by corpus.jsonl and queries.jsonl."""
     if path.is_dir() and find(path, "corpus.jsonl") and find(path, "queries.jsonl"):
         return "it holds corpus.jsonl and queries.jsonl"
     return None
 
 
 def read(path: Path, options: Options) -> Dataset:
-    """Read the folder; everything wrong in it is one DataError with file and line."""
+    """Read the folder; any error in it is one DataError with file and line."""
     corpus, questions = need(path, "corpus.jsonl"), need(path, "queries.jsonl")
     sources = {name: find(path, *names) for name, names in QRELS.items()}
     if sources["train"] is None:
         raise DataError(
-            "there is no qrels/train.tsv, so nothing to learn from; many BEIR sets are for testing only",
+            "there is no qrels/train.tsv to train on; many BEIR sets are for testing only",
             path=path,
             remedy="add qrels/train.tsv with the train pairs",
         )
     labels = _read_corpus(corpus)
     queries = _read_queries(questions)
-    places = {uid: i for i, uid in enumerate(labels.uids)}
-    found = {name: _read_qrels(source, places, queries.texts) for name, source in sources.items() if source is not None}
-    largest = max(qrels.largest for qrels in found.values())
-    whole = all(qrels.whole for qrels in found.values())
+    label_numbers = {uid: i for i, uid in enumerate(labels.uids)}
+    qrels_of = {
+        name: _read_qrels(source, label_numbers, queries.texts)
+        for name, source in sources.items()
+        if source is not None
+    }
+    largest = max(qrels.largest for qrels in qrels_of.values())
+    whole = all(qrels.whole for qrels in qrels_of.values())
     if largest > 1 and not whole:
-        odd = next(qrels for qrels in found.values() if qrels.largest > 1)
+        odd = next(qrels for qrels in qrels_of.values() if qrels.largest > 1)
         raise DataError(f"score {odd.largest:g}, but scores with decimals must lie in (0, 1]", path=odd.path)
     divisor = largest if whole and largest > 0 else 1.0
-    splits = {name: _make_split(qrels, queries, name, len(labels), divisor) for name, qrels in found.items()}
+    splits = {name: _make_split(qrels, queries, name, len(labels), divisor) for name, qrels in qrels_of.items()}
     return assemble(path, splits, labels, options)
 
 
 def write(data: Dataset, folder: Path) -> None:
-    """Write the set into an empty folder; a query id may not stand for two texts or two rows of a split."""
+    """Write the set into an empty folder; a query id must not belong to two texts or two rows of a split."""
     path = folder / "corpus.jsonl"
     with writing(path) as out:
         for uid, text in zip(data.labels.uids, data.labels.texts, strict=True):
@@ -115,7 +119,7 @@ def _gather(data: Dataset, path: Path) -> _Queries:
         for row, (uid, text) in enumerate(zip(split.uids, split.texts, strict=True)):
             if uid in queries.rows[name] or queries.texts.get(uid, text) != text:
                 raise DataError(
-                    f"query id {uid!r} stands for two points, which BEIR cannot say",
+                    f"query id {uid!r} belongs to two points, which BEIR cannot represent",
                     path=path,
                     remedy="give every point a uid of its own, or write another format",
                 )
@@ -125,12 +129,12 @@ def _gather(data: Dataset, path: Path) -> _Queries:
 
 
 def _read_corpus(path: Path) -> Labels:
-    found = LabelCollector(path)
+    collector = LabelCollector(path)
     for line, row in json_rows(path):
         text = string(row, "text", path, line)
         title = string(row, "title", path, line) if row.get("title") is not None else ""
-        found.add(line, string(row, "_id", path, line), f"{title} {text}" if title and text else title or text)
-    return found.labels()
+        collector.add(line, string(row, "_id", path, line), f"{title} {text}" if title and text else title or text)
+    return collector.labels()
 
 
 def _read_queries(path: Path) -> _Queries:
@@ -138,13 +142,13 @@ def _read_queries(path: Path) -> _Queries:
     for line, row in json_rows(path):
         uid = string(row, "_id", path, line)
         if uid in queries.texts:
-            raise DataError(f"query id {uid!r} stands there already", path=path, line=line)
+            raise DataError(f"duplicate query id {uid!r}", path=path, line=line)
         queries.texts[uid] = string(row, "text", path, line)
         metadata = row.get("metadata")
         splits: Any = metadata.get("splits") if isinstance(metadata, dict) else None
-        for name, place in splits.items() if isinstance(splits, dict) else ():
-            if name in queries.rows and type(place) is int:
-                queries.rows[name][uid] = place
+        for name, number in splits.items() if isinstance(splits, dict) else ():
+            if name in queries.rows and type(number) is int:
+                queries.rows[name][uid] = number
     return queries
 
 
@@ -153,7 +157,7 @@ def _read_qrels(path: Path, labels: Mapping[str, int], queries: Mapping[str, str
     if len(table.columns) != 3 or "query" not in table.columns[0].lower():
         shown = " ".join(table.columns)
         raise DataError(f"a header 'query-id corpus-id score' was expected, not {shown!r:.60}", path=path, line=1)
-    found = _Qrels(path)
+    qrels = _Qrels(path)
     for line, (query, label, score) in table.rows(table.columns):
         if query not in queries:
             raise DataError(f"query {query!r} is not in queries.jsonl", path=path, line=line)
@@ -165,14 +169,14 @@ def _read_qrels(path: Path, labels: Mapping[str, int], queries: Mapping[str, str
             value = float("nan")
         if not abs(value) < float("inf"):
             raise DataError(f"score {score!r} is not a number", path=path, line=line)
-        pairs = found.pairs.setdefault(query, {})
-        found.lines.setdefault(query, line)
+        pairs = qrels.pairs.setdefault(query, {})
+        qrels.lines.setdefault(query, line)
         if labels[label] in pairs:
-            raise DataError(f"the pair {query!r}, {label!r} stands there already", path=path, line=line)
+            raise DataError(f"duplicate pair {query!r}, {label!r}", path=path, line=line)
         pairs[labels[label]] = value
-        found.largest = max(found.largest, value)
-        found.whole = found.whole and score.strip().lstrip("+-").isdigit()
-    return found
+        qrels.largest = max(qrels.largest, value)
+        qrels.whole = qrels.whole and score.strip().lstrip("+-").isdigit()
+    return qrels
 
 
 def _make_split(qrels: _Qrels, queries: _Queries, name: str, labels: int, divisor: float) -> Split:

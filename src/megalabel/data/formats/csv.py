@@ -2,7 +2,7 @@
 
 Columns: text, labels (a separator between them, or a JSON list), optional uid and
 weights, and in a single file an optional split (train, val, test). labels.csv holds uid
-and text of each label; without it labels are named by what stands in the cells.
+and text of each label; without it the cells themselves name the labels.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["looks_like", "read", "write"]
 
 
 def looks_like(path: Path) -> str | None:
-    """Recognise train.csv in a folder, or a comma- or semicolon-separated file."""
+    """Detect train.csv in a folder, or a comma- or semicolon-separated file."""
     return looks_delimited(path, ".csv", ",;")
 
 
 def read(path: Path, options: Options) -> Dataset:
-    """Read the file or folder; everything wrong in it is one DataError with file and line."""
+    """Read the file or folder; any error in it is one DataError with file and line."""
     return read_tables(path, options, ".csv", lambda table: open_delimited(table, ","))
 
 

@@ -1,6 +1,6 @@
 """The layout of the DEXML code: raw texts beside scipy matrices.
 
-``raw/trn_X.txt``, ``raw/tst_X.txt`` and ``raw/Y.txt`` hold one text a line, ``Y.trn.npz``
+``raw/trn_X.txt``, ``raw/tst_X.txt`` and ``raw/Y.txt`` hold one text per line, ``Y.trn.npz``
 and ``Y.tst.npz`` the relevance [N, L]; optional ``filter_labels_train.txt`` and
 ``filter_labels_test.txt`` hold ``row label`` pairs. Where the relevance is graded with
 values above 1, all of it is divided by the largest.
@@ -33,12 +33,12 @@ _BROKEN = (*_ZIP, MemoryError, ValueError, TypeError, KeyError, AttributeError, 
 
 
 def looks_like(path: Path) -> str | None:
-    """Recognise the folder by Y.trn.npz."""
+    """Detect the folder by Y.trn.npz."""
     return "it holds Y.trn.npz" if path.is_dir() and find(path, "Y.trn.npz") else None
 
 
 def read(path: Path, options: Options) -> Dataset:
-    """Read the folder; everything wrong in it is one DataError."""
+    """Read the folder; any error in it is one DataError."""
     sources = {name: find(path, f"Y.{stem}.npz") for name, stem in PARTS.items()}
     sources["train"] = need(path, "Y.trn.npz")
     labels = read_labels(path)
@@ -59,10 +59,10 @@ def read(path: Path, options: Options) -> Dataset:
 def read_labels(folder: Path) -> Labels:
     """Read the label texts from the raw file of a folder."""
     path = find_raw(folder, None)
-    found = LabelCollector(path)
+    collector = LabelCollector(path)
     for line, (text, uid) in enumerate(zip(*read_raw(path, "lbl"), strict=True), start=1):
-        found.add(line, uid, text)
-    return found.labels()
+        collector.add(line, uid, text)
+    return collector.labels()
 
 
 def write(data: Dataset, folder: Path) -> None:
@@ -79,11 +79,11 @@ def _read_matrix(path: Path, texts: Path, shape: tuple[int, int]) -> sparse.csr_
     """Load a sparse matrix of this shape without trusting it."""
     with open_bytes(path) as stream:
         try:
-            found: Any = sparse.load_npz(stream)  # never unpickles
-            _check_shape(path, texts, found.shape, shape)
-            if hasattr(found, "check_format"):
-                found.check_format(full_check=True)
-            parts = found.tocsr()
+            stored: Any = sparse.load_npz(stream)  # never unpickles
+            _check_shape(path, texts, stored.shape, shape)
+            if hasattr(stored, "check_format"):
+                stored.check_format(full_check=True)
+            parts = stored.tocsr()
             values = np.asarray(parts.data, dtype=np.float32)
         except _BROKEN as error:
             raise DataError(f"this is not a sparse matrix saved by scipy ({error})", path=path) from error
@@ -96,8 +96,8 @@ def _read_matrix(path: Path, texts: Path, shape: tuple[int, int]) -> sparse.csr_
     return matrix
 
 
-def _check_shape(path: Path, texts: Path, found: tuple[int, ...], shape: tuple[int, int]) -> None:
-    if len(found) != 2 or found[1] != shape[1]:
-        raise DataError(f"the matrix has {found[-1]:,} columns, but there are {shape[1]:,} label texts", path=path)
-    if found[0] != shape[0]:
-        raise DataError(f"{shape[0]:,} lines, but {path.name} has {found[0]:,} rows", path=texts)
+def _check_shape(path: Path, texts: Path, stored: tuple[int, ...], shape: tuple[int, int]) -> None:
+    if len(stored) != 2 or stored[1] != shape[1]:
+        raise DataError(f"the matrix has {stored[-1]:,} columns, but there are {shape[1]:,} label texts", path=path)
+    if stored[0] != shape[0]:
+        raise DataError(f"{shape[0]:,} lines, but {path.name} has {stored[0]:,} rows", path=texts)

@@ -1,4 +1,4 @@
-"""The folder format: JSON lines, plain or gzip, one object a point or label.
+"""The folder format: JSON lines, plain or gzip, one object per point or label.
 
 ``trn.jsonl``, ``tst.jsonl`` and optional ``val.jsonl`` hold ``{"uid", "text", "labels":
 [ints]}`` with optional ``"weights"``; ``lbl.jsonl`` holds ``{"uid", "text"}``; optional
@@ -31,13 +31,13 @@ __all__ = ["looks_like", "read", "write"]
 
 
 def looks_like(path: Path) -> str | None:
-    """Recognise the folder by its files; one may be missing, reading it then says which."""
-    found = [name for name in ("trn.jsonl", "lbl.jsonl", "tst.jsonl") if path.is_dir() and find(path, name)]
-    return f"it holds {' and '.join(found[:2])}" if len(found) >= 2 else None
+    """Detect the folder by its files; one may be missing, reading it then says which."""
+    names = [name for name in ("trn.jsonl", "lbl.jsonl", "tst.jsonl") if path.is_dir() and find(path, name)]
+    return f"it holds {' and '.join(names[:2])}" if len(names) >= 2 else None
 
 
 def read(path: Path, options: Options) -> Dataset:
-    """Read the folder; everything wrong in it is one DataError with file and line."""
+    """Read the folder; any error in it is one DataError with file and line."""
     labels = _read_labels(need(path, "lbl.jsonl"))
     sources = {name: find(path, f"{stem}.jsonl") for name, stem in PARTS.items()}
     sources["train"] = need(path, "trn.jsonl")
@@ -46,7 +46,7 @@ def read(path: Path, options: Options) -> Dataset:
 
 
 def assemble(path: Path, splits: dict[str, Split], labels: Labels, options: Options) -> Dataset:
-    """Put parts read from ``path`` together: filters, card, and a test part held out of train if one is asked for."""
+    """Assemble the parts read from ``path``: filters, card, and a held-out test part if ``test_share`` is set."""
     name = path.resolve().name.removesuffix(".gz").rsplit(".", 1)[0] if path.is_file() else path.resolve().name
     card: dict[str, Any] = {"name": name}
     if path.is_dir():
@@ -60,7 +60,7 @@ def assemble(path: Path, splits: dict[str, Split], labels: Labels, options: Opti
 
 
 def put_together(splits: dict[str, Split], labels: Labels, card: dict[str, Any], options: Options) -> Dataset:
-    """Return the data set of these parts; where there is no test part, hold one out of train if one is asked for."""
+    """Return the data set of these parts; if there is no test part and ``test_share`` is set, hold one out of train."""
     from megalabel.data.hold_out import hold_out
 
     card = {"propensity": propensity_constants(card["name"])} | card
@@ -89,13 +89,13 @@ def read_card(path: Path) -> dict[str, Any]:
             raise DataError(f"broken JSON ({error.msg})", path=path, line=error.lineno) from error
     if not isinstance(card, dict):
         raise DataError("a JSON object was expected", path=path)
-    found: dict[str, Any] = {key: card[key] for key in ("name", "about", "licence") if isinstance(card.get(key), str)}
+    details: dict[str, Any] = {key: card[key] for key in ("name", "about", "licence") if isinstance(card.get(key), str)}
     if "propensity" in card:
         pair = card["propensity"]
         if not (isinstance(pair, list) and len(pair) == 2 and all(type(x) in (int, float) for x in pair)):
             raise DataError("propensity must be two numbers [A, B]", path=path)
-        found["propensity"] = (float(pair[0]), float(pair[1]))
-    return found
+        details["propensity"] = (float(pair[0]), float(pair[1]))
+    return details
 
 
 def write(data: Dataset, folder: Path) -> None:
@@ -146,10 +146,10 @@ def dump(row: dict[str, Any], path: Path, option: int = 0) -> bytes:
 
 
 def _read_labels(path: Path) -> Labels:
-    found = LabelCollector(path)
+    collector = LabelCollector(path)
     for line, row in json_rows(path):
-        found.add(line, string(row, "uid", path, line), string(row, "text", path, line))
-    return found.labels()
+        collector.add(line, string(row, "uid", path, line), string(row, "text", path, line))
+    return collector.labels()
 
 
 def _read_split(path: Path, labels: int) -> Split:
@@ -166,16 +166,16 @@ def _read_split(path: Path, labels: int) -> Split:
 
 
 def make_split(path: Path | str, texts: list[str], uids: list[str], targets: csr_matrix) -> Split:
-    """Return the split read from ``path``, or say that it has no rows or no positives."""
+    """Return the split read from ``path``; no rows or no positives raise a DataError."""
     if not texts:
-        raise DataError("there is no point in this file", path=path)
+        raise DataError("this file holds no points", path=path)
     if targets.nnz == 0:
-        raise DataError("no row of this file has a label: no positives at all", path=path)
+        raise DataError("no row of this file has a label, so there are no positives", path=path)
     return Split(texts, targets, uids)
 
 
 def string(row: dict[str, Any], key: str, path: Path, line: int) -> str:
-    """Return a text field; a number is taken as its digits, anything else is an error."""
+    """Return a text field; a number becomes its digits, anything else is an error."""
     value = row.get(key)
     if isinstance(value, str):
         return value

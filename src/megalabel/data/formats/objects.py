@@ -42,12 +42,12 @@ def from_frames(
     test_share: float = 0.1,
     seed: int = 0,
 ) -> Dataset:
-    """Make a data set of pandas or polars frames or Hugging Face datasets, one row a point.
+    """Build a data set from pandas or polars frames or Hugging Face datasets, one row per point.
 
-    Columns are guessed by their names where not given. The labels column holds lists of
+    Columns that are not given are guessed by name. The labels column holds lists of
     labels (uids, texts, or numbers that count the rows of ``labels``), or texts with a
     separator between labels. ``labels`` is a frame with uid and text of each label, or a
-    list of label texts; without it labels are named by what stands in the column. A
+    list of label texts; without it the column itself names the labels. A
     ``weights`` column holds as many weights in (0, 1]. A DatasetDict as the first argument
     brings train, validation and test itself; one frame with a ``split`` column may do the
     same. Without test rows, ``test_share`` of train is held out.
@@ -72,15 +72,15 @@ def from_frames(
     if labels is None:
         first = next(iter(tables.values()))
         names = _class_names(frames[next(iter(tables))], labels_column or first.guess(LABELS))
-        found = None if names is None else _labels(names)
+        label_set = None if names is None else _labels(names)
     else:
-        found = _labels(labels)
-    splits, found = build_splits(parts, found, None, separator)
-    return put_together(splits, found, {"name": name}, options)
+        label_set = _labels(labels)
+    splits, label_set = build_splits(parts, label_set, None, separator)
+    return put_together(splits, label_set, {"name": name}, options)
 
 
 def to_frames(data: Dataset, kind: Literal["pandas", "polars", "datasets"] = "pandas") -> dict[str, Any]:
-    """Return train, test, val (where there is one) and labels as frames that :func:`from_frames` reads back.
+    """Return train, test, val (if any) and labels as frames that :func:`from_frames` reads back.
 
     Points have uid, text, labels (a list of label uids) and, where some relevance is not
     1, weights; labels have uid and text. Name, filter pairs and propensity constants have
@@ -104,7 +104,7 @@ def to_frames(data: Dataset, kind: Literal["pandas", "polars", "datasets"] = "pa
 
 
 def _table(frame: Any, what: str) -> Table:
-    """Look at a frame as a table; its lines are rows, counted from 1."""
+    """View a frame as a table; its lines are rows, counted from 1."""
     if hasattr(frame, "column_names"):  # datasets
         return Table(what, list(frame.column_names), partial(_rows, frame.with_format(None)))
     if hasattr(frame, "columns") and hasattr(frame, "__getitem__"):
@@ -144,7 +144,7 @@ def _class_names(frame: Any, column: str | None) -> list[str] | None:
 
 
 def _named(value: Any, names: list[str]) -> Any:
-    """Turn class numbers into names; -1 stands for an unknown class."""
+    """Turn class numbers into names; -1 means an unknown class."""
     if isinstance(value, list):
         return [names[i] for i in value]
     return None if value in (None, -1) else names[value]

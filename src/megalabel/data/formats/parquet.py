@@ -28,7 +28,7 @@ _ROWS = 65536  # rows held at once
 
 
 def looks_like(path: Path) -> str | None:
-    """Recognise train.parquet in a folder, or a Parquet file by its first bytes or its name."""
+    """Detect train.parquet in a folder, or a Parquet file by its first bytes or its name."""
     if path.is_dir():
         train = find(path, "train.parquet", "trn.parquet", "training.parquet")
         return None if train is None else f"it holds {train.name}"
@@ -38,7 +38,7 @@ def looks_like(path: Path) -> str | None:
 
 
 def read(path: Path, options: Options) -> Dataset:
-    """Read the file or folder; everything wrong in it is one DataError with file and row."""
+    """Read the file or folder; any error in it is one DataError with file and row."""
     return read_tables(path, options, ".parquet", open_parquet)
 
 
@@ -81,7 +81,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequence[An
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _broken(path, error) from error
     if number == 0:
-        raise DataError("there is no row in this file", path=path)
+        raise DataError("this file holds no rows", path=path)
 
 
 def _write_table(path: Path, schema: Any, rows: Iterable[Sequence[Any]]) -> None:

@@ -1,7 +1,7 @@
 """The JSON files of the extreme classification repository.
 
 ``trn.json.gz``, ``tst.json.gz`` (optional ``val.json.gz``) hold ``{"uid", "title",
-"content", "target_ind": [ints], "target_rel": [weights]}`` a line, ``lbl.json.gz``
+"content", "target_ind": [ints], "target_rel": [weights]}`` per line, ``lbl.json.gz``
 ``{"uid", "title", "content"}``; uid, content and target_rel may be missing. The text of a
 point or label is its title in the "Titles" sets and title and content otherwise; the
 option ``fields`` decides otherwise. Filter files hold ``row label`` pairs and are called
@@ -31,7 +31,7 @@ TextOf = Callable[[dict[str, Any], Path, int], str]
 
 
 def looks_like(path: Path) -> str | None:
-    """Recognise the folder by trn.json with target_ind in its first line."""
+    """Detect the folder by trn.json with target_ind in its first line."""
     train = find(path, "trn.json") if path.is_dir() else None
     if train is None or (not find(path, "lbl.json") and "target_ind" not in first_json(train)):
         return None
@@ -39,7 +39,7 @@ def looks_like(path: Path) -> str | None:
 
 
 def read(path: Path, options: Options) -> Dataset:
-    """Read the folder; everything wrong in it is one DataError with file and line."""
+    """Read the folder; any error in it is one DataError with file and line."""
     fields = options.fields or ("title" if "titles" in path.resolve().name.lower() else "title+content")
     if fields not in FIELDS:
         raise SettingError(f"unknown fields {fields!r}", remedy=nearest(fields, FIELDS))
@@ -72,10 +72,10 @@ def write(data: Dataset, folder: Path) -> None:
 
 
 def _read_labels(path: Path, text_of: TextOf) -> Labels:
-    found = LabelCollector(path)
+    collector = LabelCollector(path)
     for line, row in json_rows(path):
-        found.add(line, _uid(row, path, line, f"lbl-{len(found.texts)}"), text_of(row, path, line))
-    return found.labels()
+        collector.add(line, _uid(row, path, line, f"lbl-{len(collector.texts)}"), text_of(row, path, line))
+    return collector.labels()
 
 
 def _read_split(path: Path, labels: int, text_of: TextOf, prefix: str) -> Split:

@@ -1,7 +1,7 @@
 """The sparse text files of the extreme classification repository, with raw texts beside them.
 
 ``trn_X_Y.txt`` and ``tst_X_Y.txt`` start with ``rows columns``; line i then holds
-``label:value`` pairs of point i, the value 1 or a weight. The texts stand one a line in
+``label:value`` pairs of point i, the value 1 or a weight. The texts are, one per line, in
 ``raw/trn_X.txt``, ``raw_data/train.raw.txt`` or the like. Optional
 ``filter_labels_train.txt`` and ``filter_labels_test.txt`` hold ``row label`` pairs.
 """
@@ -29,7 +29,7 @@ __all__ = ["looks_like", "read", "write"]
 
 
 def looks_like(path: Path) -> str | None:
-    """Recognise the folder by trn_X_Y.txt, and a file of the older kind, which has no texts, by its header."""
+    """Detect the folder by trn_X_Y.txt, and a file of the older kind, which has no texts, by its header."""
     if path.is_dir():
         return "it holds trn_X_Y.txt" if find(path, "trn_X_Y.txt") else None
     header = (first_line(path) or "").split()
@@ -39,7 +39,7 @@ def looks_like(path: Path) -> str | None:
 
 
 def read(path: Path, options: Options) -> Dataset:
-    """Read the folder; everything wrong in it is one DataError with file and line."""
+    """Read the folder; any error in it is one DataError with file and line."""
     if path.is_file():
         _header(path, *next(read_lines(path)))
         raise DataError(
@@ -104,16 +104,16 @@ def _read_matrix(path: Path, labels: int) -> sparse.csr_matrix:
     if columns != labels:
         what = f"the header says {columns:,} columns, but there are {labels:,} label texts"
         raise DataError(what, path=path, line=1)
-    found = RowCollector(path)
+    collector = RowCollector(path)
     for number, line in lines:
         cells = line.split()
-        if len(found) < rows:
-            found.add(number, *_parse(cells, path, number))
+        if len(collector) < rows:
+            collector.add(number, *_parse(cells, path, number))
         elif cells:
             raise DataError(f"the header says {rows:,} rows, but there are more", path=path, line=number)
-    if len(found) < rows:
-        raise DataError(f"the header says {rows:,} rows, but there are {len(found):,}", path=path, line=1)
-    return found.matrix(labels)
+    if len(collector) < rows:
+        raise DataError(f"the header says {rows:,} rows, but there are {len(collector):,}", path=path, line=1)
+    return collector.matrix(labels)
 
 
 def _parse(cells: list[bytes], path: Path, number: int) -> tuple[list[int], list[float]]:

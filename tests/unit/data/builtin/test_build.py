@@ -41,7 +41,7 @@ def test_say_is_told_what_was_found(wordnet_folder, cache):
     build(f"wordnet:path={wordnet_folder}", say=said.append)
     build(f"wordnet:path={wordnet_folder}", say=said.append)
     assert said[0].startswith("wordnet: 73 synsets")
-    assert "taken from the cache" in said[1]
+    assert "read from the cache" in said[1]
 
 
 SCRIPT = """

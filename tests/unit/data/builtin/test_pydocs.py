@@ -108,10 +108,10 @@ def test_odd_modules(numpydoc_package, monkeypatch, capfd):
     seen = []
     docs = walk("tinydoc", seen.append)
     capfd.readouterr()
-    paths = {path for found in docs.values() for path in found}
+    paths = {path for members in docs.values() for path in members}
     assert seen == ["tinydoc", "tinydoc.inner", "tinydoc.noisy", "tinydoc.things"]
     assert {"tinydoc:f0", "tinydoc.things:f0", "tinydoc.things:Thing.turn", "tinydoc.things:Thing.size"} <= paths
-    own = {path: mine for found in docs.values() for path, mine in found.items()}
+    own = {path: mine for members in docs.values() for path, mine in members.items()}
     assert own["tinydoc.things:Thing.turn"]
     assert not own["tinydoc.things:Child.turn"]
     assert "tinydoc.things:Thing.text.upper" in paths  # through an accessor
@@ -128,14 +128,14 @@ def test_package_that_breaks_off(numpydoc_package, cache, monkeypatch):
     assert said[0] == "pydocs: crashdoc is left out, for it could not be read"
     assert len(data.train) > 10
     assert not list(cache.rglob("entry.json"))  # another time it may work
-    with pytest.raises(DataError, match="no See Also section was found in crashdoc"):
+    with pytest.raises(DataError, match="no See Also section in crashdoc"):
         build("pydocs:packages=crashdoc")
 
 
 def test_no_interpreter(numpydoc_package, cache, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(numpydoc_package))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
-    with pytest.raises(DataError, match="no See Also section was found in tinydoc"):
+    with pytest.raises(DataError, match="no See Also section in tinydoc"):
         build("pydocs:packages=tinydoc")
 
 

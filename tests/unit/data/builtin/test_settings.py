@@ -15,8 +15,8 @@ ALLOWED = {
 
 def test_defaults_and_every_kind():
     assert parse_settings("x", "", ALLOWED) == {"points": 100, "kind": "zipf", "packages": (), "path": None}
-    found = parse_settings("x", "points=7, kind=easy-positive ,packages=numpy+scipy+numpy,path=/a/b:c", ALLOWED)
-    assert found == {"points": 7, "kind": "easy-positive", "packages": ("numpy", "scipy"), "path": Path("/a/b:c")}
+    settings = parse_settings("x", "points=7, kind=easy-positive ,packages=numpy+scipy+numpy,path=/a/b:c", ALLOWED)
+    assert settings == {"points": 7, "kind": "easy-positive", "packages": ("numpy", "scipy"), "path": Path("/a/b:c")}
 
 
 def test_home_in_a_path(monkeypatch):

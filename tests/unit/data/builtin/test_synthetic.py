@@ -5,6 +5,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from megalabel.data.builtin import build
+from megalabel.data.builtin.synthetic import Words
 from megalabel.errors import SettingError
 
 
@@ -81,11 +82,30 @@ def test_random_pairs_are_for_memory_only():
 
 def test_seeds_and_kinds_differ(fingerprint):
     specs = ["", "seed=1,", "kind=easy-positive,", "kind=random-pairs,", "labels_per_point=4,"]
-    found = [fingerprint(build(f"synthetic:{spec}points=100,labels=20")) for spec in specs]
-    assert len(set(found)) == len(specs)
-    assert found[0] == fingerprint(build("synthetic:points=100,labels=20"))
+    prints = [fingerprint(build(f"synthetic:{spec}points=100,labels=20")) for spec in specs]
+    assert len(set(prints)) == len(specs)
+    assert prints[0] == fingerprint(build("synthetic:points=100,labels=20"))
 
 
 def test_more_labels_per_point_than_labels():
     with pytest.raises(SettingError, match="labels_per_point=9 is more than labels=8; ask for more labels"):
         build("synthetic:labels=8,labels_per_point=9")
+
+
+@pytest.mark.parametrize("size", [10, 1_000, 1_000_000, 1_000_001])
+def test_every_number_has_a_word_of_its_own(size):
+    numbers = np.unique(np.r_[np.arange(min(size, 50_000)), np.linspace(0, size - 1, 5_000, dtype=np.int64)])
+    words = Words(size).join(numbers[:, None])
+    assert len(set(words)) == len(numbers)
+    assert all(word.isalpha() and word.islower() for word in words)
+
+
+def test_largest_vocabulary_does_not_overflow():
+    last = np.arange(200_000_000 - 1_000, 200_000_000)
+    assert len(set(Words(200_000_000).join(last[:, None]))) == 1_000
+
+
+def test_rows_join_with_spaces():
+    words = Words(100)
+    assert words.join(np.array([[3, 4]])) == [" ".join(words.join(np.array([[3], [4]])))]
+    assert words.join(np.empty((2, 0), dtype=np.int64)) == ["", ""]

@@ -25,15 +25,15 @@ def test_small_wordnet(wordnet_folder, cache):
 
 
 def test_all_pointers_count(wordnet_folder):
-    found = {
+    pointers = {
         uid: others
         for part, name in wordnet.FILES.items()
         for uid, _, others in wordnet._synsets(wordnet_folder / name, part)
     }
-    assert found["n00000005"] == ["n00000004", "n00000006", "v00000005"]
-    assert found["v00000005"] == ["n00000005"]
-    assert found["a00000001"] == ["a00000000"]  # a satellite is an adjective
-    assert found["r00000000"] == ["a00000001"]
+    assert pointers["n00000005"] == ["n00000004", "n00000006", "v00000005"]
+    assert pointers["v00000005"] == ["n00000005"]
+    assert pointers["a00000001"] == ["a00000000"]  # a satellite is an adjective
+    assert pointers["r00000000"] == ["a00000001"]
 
 
 def test_folder_above_dict(wordnet_folder, cache):

@@ -58,7 +58,7 @@ def test_scores(make, scores, expected):
         ({"qrels/train.tsv": HEADER + "q1\td1\t1\nq1\td7\t1\n"}, ["train.tsv:3: document 'd7' is not in corpus.jsonl"]),
         (
             {"qrels/train.tsv": HEADER + "q1\td1\t1\nq1\td1\t1\n"},
-            ["train.tsv:3: the pair 'q1', 'd1' stands there already"],
+            ["train.tsv:3: duplicate pair 'q1', 'd1'"],
         ),
         ({"qrels/train.tsv": HEADER + "q1\td1\tnan\n"}, ["train.tsv:2: score 'nan' is not a number"]),
         ({"qrels/train.tsv": HEADER + "q1\td1\tinf\n"}, ["train.tsv:2: score 'inf'"]),
@@ -70,10 +70,10 @@ def test_scores(make, scores, expected):
         ({"qrels/train.tsv": ""}, ["train.tsv: the file is empty"]),
         (
             {"queries.jsonl": QUERIES + '{"_id": "q1", "text": "x"}'},
-            ["queries.jsonl:5: query id 'q1' stands there already"],
+            ["queries.jsonl:5: duplicate query id 'q1'"],
         ),
         ({"queries.jsonl": QUERIES + '{"_id": "q5"}'}, ['queries.jsonl:5: the key "text" is missing']),
-        ({"corpus.jsonl": CORPUS + '{"_id": "d1", "text": "x"}'}, ["corpus.jsonl:4: label uid 'd1' stands already"]),
+        ({"corpus.jsonl": CORPUS + '{"_id": "d1", "text": "x"}'}, ["corpus.jsonl:4: duplicate label uid 'd1'"]),
         ({"corpus.jsonl": CORPUS + '{"_id": "d4"'}, ["corpus.jsonl:4: broken JSON"]),
     ],
 )
@@ -92,7 +92,7 @@ def test_one_query_id_cannot_stand_for_two_points(tmp_path):
     for bad in (data.replace(train=same), data.replace(test=Split(["c"], data.test.targets, ["trn-0"]))):
         with pytest.raises(DataError) as error:
             save(bad, tmp_path / "set", format="beir")
-        assert "stands for two points" in str(error.value)
+        assert "belongs to two points" in str(error.value)
         assert str(tmp_path / "set" / "queries.jsonl") in str(error.value)
         assert list(tmp_path.iterdir()) == []
 

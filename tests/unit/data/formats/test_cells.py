@@ -22,8 +22,8 @@ def test_what_is_joined_is_split_again(uids, data):
 @given(st.lists(st.floats(2.0**-149, 1, width=32), min_size=1), st.booleans())
 def test_weights_come_back_exactly(weights, listed):
     _, join = joiner(["[" if listed else "a"])
-    found = parse_weights(join(weights), Splitter("|", strip=False))
-    assert np.float32(found).tolist() == weights
+    parsed = parse_weights(join(weights), Splitter("|", strip=False))
+    assert np.float32(parsed).tolist() == weights
 
 
 @pytest.mark.parametrize(

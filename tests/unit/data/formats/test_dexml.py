@@ -70,7 +70,7 @@ def test_explicit_zeros_are_dropped(make):
         (parts(indices=[0, 3]), "Y.trn.npz: "),
         (parts(indices=[0, -1]), "Y.trn.npz: "),
         (parts(indptr=[0, 5, 2]), "Y.trn.npz: "),
-        (parts(indptr=[0, 2, 2], indices=[1, 1]), "Y.trn.npz:1: label id 1 stands twice"),
+        (parts(indptr=[0, 2, 2], indices=[1, 1]), "Y.trn.npz:1: duplicate label id 1"),
         (parts(format=b"csc", indptr=[0, 1, 2, 2], indices=[0, 9]), "Y.trn.npz: "),
         (parts(shape=[2, 10**12]), "Y.trn.npz: "),
         (parts(shape=[10**15, 3]), "Y.trn.npz"),
@@ -121,4 +121,4 @@ def test_a_bad_side_file_is_told_with_its_line(refused, side, said):
 
 
 def test_labels_that_share_a_uid(refused):
-    refused("dexml", GOOD | {"raw/Y.txt": "1->a\n2->b\n1->c\n"}, "Y.txt:3: label uid '1' stands already on line 1")
+    refused("dexml", GOOD | {"raw/Y.txt": "1->a\n2->b\n1->c\n"}, "Y.txt:3: duplicate label uid '1', first on line 1")

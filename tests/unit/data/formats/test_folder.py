@@ -51,7 +51,7 @@ def test_uids_may_be_numbers(make):
         ({"labels": [-1]}, "label id -1 is out of range"),
         ({"labels": [10**30]}, "label id"),
         ({"labels": [2**63 - 1]}, "out of range"),
-        ({"labels": [1, 0, 1]}, "label id 1 stands twice in one row"),
+        ({"labels": [1, 0, 1]}, "duplicate label id 1 in one row"),
         ({"labels": ["0"]}, "label id '0' is not a whole number"),
         ({"labels": [0.0]}, "label id 0.0 is not a whole number"),
         ({"labels": [True]}, "label id True is not a whole number"),
@@ -100,16 +100,21 @@ def test_a_bad_line_is_told_with_file_and_line(refused, line, said):
 
 
 def test_label_files(refused):
-    refused("folder", GOOD | {"lbl.jsonl": LABELS + '{"uid": "r", "text": "x"}'}, "lbl.jsonl:3: ", "already on line 1")
-    refused("folder", GOOD | {"lbl.jsonl": "\n\n"}, "lbl.jsonl: there is no label")
+    refused(
+        "folder",
+        GOOD | {"lbl.jsonl": LABELS + '{"uid": "r", "text": "x"}'},
+        "lbl.jsonl:3: ",
+        "duplicate label uid 'r', first on line 1",
+    )
+    refused("folder", GOOD | {"lbl.jsonl": "\n\n"}, "lbl.jsonl: this file holds no labels")
     refused("folder", GOOD | {"lbl.jsonl": ""}, "lbl.jsonl: the file is empty")
     refused("folder", {"trn.jsonl": TRAIN, "tst.jsonl": TEST}, "there is no lbl.jsonl")
 
 
 def test_no_positives_at_all(refused):
-    refused("folder", GOOD | {"trn.jsonl": point(labels=[])}, "trn.jsonl: ", "no positives at all")
-    refused("folder", GOOD | {"tst.jsonl": point(labels=[])}, "tst.jsonl: ", "no positives at all")
-    refused("folder", GOOD | {"trn.jsonl": "\n"}, "trn.jsonl: there is no point")
+    refused("folder", GOOD | {"trn.jsonl": point(labels=[])}, "trn.jsonl: ", "no positives")
+    refused("folder", GOOD | {"tst.jsonl": point(labels=[])}, "tst.jsonl: ", "no positives")
+    refused("folder", GOOD | {"trn.jsonl": "\n"}, "trn.jsonl: this file holds no points")
 
 
 def test_gzip_that_is_none_cut_or_broken(refused):

@@ -77,9 +77,9 @@ def test_class_labels_of_a_dataset_have_names():
     features = {"text": datasets.Value("string"), "labels": datasets.List(datasets.ClassLabel(names=names))}
     rows = {"text": ["one", "two"], "labels": [[0, 1], [2]]}
     data = datasets.Dataset.from_dict(rows, features=datasets.Features(features))
-    found = from_frames(data, data)
-    assert found.labels.texts == names
-    assert dense(found.train) == [[1, 1, 0], [0, 0, 1]]
+    result = from_frames(data, data)
+    assert result.labels.texts == names
+    assert dense(result.train) == [[1, 1, 0], [0, 0, 1]]
     single = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["a,b", "c"])})
     data = datasets.Dataset.from_dict({"text": ["one", "two", "three"], "label": [1, 0, -1]}, features=single)
     assert dense(from_frames(data, data).train) == [[0, 1], [1, 0], [0, 0]]

@@ -62,7 +62,7 @@ def test_plain_files_without_uids(make):
     ("row", "said"),
     [
         ({"target_ind": [3]}, "label id 3 is out of range"),
-        ({"target_ind": [0, 0]}, "label id 0 stands twice"),
+        ({"target_ind": [0, 0]}, "duplicate label id 0"),
         ({"target_ind": ["0"]}, "label id '0' is not a whole number"),
         ({"target_ind": [0], "target_rel": [2.0]}, "weight 2.0 is not a number in (0, 1]"),
         ({"target_ind": [0], "target_rel": [0.0]}, "weight 0.0"),
@@ -80,4 +80,9 @@ def test_a_bad_point_is_told_with_file_and_line(refused, row, said):
 def test_missing_files(refused):
     refused("xmc-json", {"trn.json": TRAIN, "tst.json": TEST}, "there is no lbl.json")
     refused("xmc-json", {"lbl.json": LABELS}, "there is no trn.json")
-    refused("xmc-json", {"lbl.json": LABELS * 2, "trn.json": TRAIN}, "lbl.json:4: ", "already on line 1")
+    refused(
+        "xmc-json",
+        {"lbl.json": LABELS * 2, "trn.json": TRAIN},
+        "lbl.json:4: ",
+        "duplicate label uid 'B1', first on line 1",
+    )
