@@ -10,7 +10,7 @@ import pytest
 
 import megalabel as ml
 from megalabel.__main__ import main
-from megalabel.model import predict_stream as stream
+from megalabel.model import predict_file as stream
 
 SMALL = [
     "encoder.source=null",

@@ -75,7 +75,7 @@ def index(
 
 def _read(path: Path) -> list[str]:
     from megalabel.errors import DataError
-    from megalabel.model.read_texts import read_texts
+    from megalabel.model.predict_file import read_texts
 
     found = [text for _, text in read_texts(path)]
     if not found:

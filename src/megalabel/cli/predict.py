@@ -13,7 +13,7 @@ import typer
 from megalabel.cli._options import DeviceOption, HeadsOption, JsonOption, TailOption, print_json, say
 
 if TYPE_CHECKING:
-    from megalabel.model.write_found import Found
+    from megalabel.model.prediction import PredictedRow
 
 __all__ = ["predict"]
 
@@ -59,9 +59,7 @@ def predict(
     """
     from megalabel.errors import SettingError
     from megalabel.model import Model
-    from megalabel.model.predict_ranks import predict_ranks
-    from megalabel.model.predict_stream import predict_stream
-    from megalabel.model.read_texts import format_of, read_texts
+    from megalabel.model.predict_file import file_format, predict_ranks, predict_stream, read_texts
     from megalabel.training.distributed import join
 
     given = [(str(place), one) for place, one in enumerate(text or [])]
@@ -70,7 +68,7 @@ def predict(
             raise SettingError("there is nothing to predict", remedy="give --text or --input")
         kind = None if out is None else ranks.broadcast(lambda: _target(out, out_format, source, overwrite))
         if source is not None:
-            format_of(source, input_format)
+            file_format(source, input_format)
         model = Model.load(run, tail=tail, device=ranks.device(device))
         if k > len(model.labels) and ranks.first:
             say(f"the model has {len(model.labels):,} labels, so -k {k:,} gives all of them")
@@ -94,9 +92,9 @@ def predict(
 def _target(out: Path, given: str | None, source: Path | None, overwrite: bool) -> str:
     """Return the format to write, or refuse before any work is done."""
     from megalabel.errors import SettingError, WriteError
-    from megalabel.model.read_texts import format_of
+    from megalabel.model.predict_file import file_format
 
-    kind = format_of(out, given)
+    kind = file_format(out, given)
     if kind == "text":
         raise SettingError(
             f"predictions cannot be written as {out.name}", remedy="choose .jsonl, .csv, .tsv or .parquet"
@@ -108,18 +106,18 @@ def _target(out: Path, given: str | None, source: Path | None, overwrite: bool) 
     return kind
 
 
-def _write(out: Path, kind: str, found: Iterable[list[Found]], heads: list[str]) -> int:
-    from megalabel.model.write_found import write_found
+def _write(out: Path, kind: str, found: Iterable[list[PredictedRow]], heads: list[str]) -> int:
+    from megalabel.model.predict_file import write_predictions
 
     total = 0
-    with write_found(out, kind, heads) as write:
+    with write_predictions(out, kind, heads) as write:
         for rows in found:
             write(rows)
             total += len(rows)
     return total
 
 
-def _document(row: Found) -> list[dict[str, object]]:
+def _document(row: PredictedRow) -> list[dict[str, object]]:
     """Return the labels of one text for JSON."""
     return [
         {"id": one.id, "uid": one.uid, "text": one.text, "score": one.score}
@@ -128,7 +126,7 @@ def _document(row: Found) -> list[dict[str, object]]:
     ]
 
 
-def _print(found: Iterable[list[Found]]) -> None:
+def _print(found: Iterable[list[PredictedRow]]) -> None:
     for row in chain.from_iterable(found):
         typer.echo(row.text)
         for place, one in enumerate(row.labels):

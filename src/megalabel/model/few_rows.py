@@ -1,4 +1,4 @@
-"""Products with a few sparse rows, in time that does not depend on the number of columns."""
+"""Products with a few sparse rows, in time independent of the number of columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FewRows"]
 
 
 class FewRows:
-    """Sparse rows [c, F] by the columns they have, which are few where F is millions.
+    """Sparse rows [c, F], stored over the columns they use, which are few even if F is millions.
 
     >>> rows = FewRows(sparse.csr_matrix(np.array([[0, 2, 0, 1]], dtype=np.float32)))
     >>> rows.products(sparse.csr_matrix(np.array([[5, 1, 5, 3], [1, 0, 0, 0]], dtype=np.float32))).tolist()
@@ -22,17 +22,17 @@ class FewRows:
     """
 
     def __init__(self, rows: sparse.csr_matrix) -> None:
-        self.columns, places = np.unique(rows.indices, return_inverse=True)
-        self.rows = sparse.csr_matrix((rows.data, places, rows.indptr), shape=(rows.shape[0], len(self.columns)))
+        self.columns, columns = np.unique(rows.indices, return_inverse=True)
+        self.rows = sparse.csr_matrix((rows.data, columns, rows.indptr), shape=(rows.shape[0], len(self.columns)))
 
     def products(self, queries: sparse.csr_matrix) -> NDArray[np.float32]:
         """Return the products [Q, c] with queries [Q, F]."""
         if not len(self.columns):
             return np.zeros((queries.shape[0], self.rows.shape[0]), dtype=np.float32)
-        place = np.minimum(np.searchsorted(self.columns, queries.indices), len(self.columns) - 1)
-        known = self.columns[place] == queries.indices
-        indptr = np.concatenate([[0], np.cumsum(known)])[queries.indptr]
+        columns = np.minimum(np.searchsorted(self.columns, queries.indices), len(self.columns) - 1)
+        shared = self.columns[columns] == queries.indices
+        indptr = np.concatenate([[0], np.cumsum(shared)])[queries.indptr]
         shape = (queries.shape[0], len(self.columns))
-        few = sparse.csr_matrix((queries.data[known], place[known], indptr), shape=shape)
-        found: NDArray[np.float32] = (few @ self.rows.T).toarray().astype(np.float32, copy=False)
-        return found
+        reduced = sparse.csr_matrix((queries.data[shared], columns[shared], indptr), shape=shape)
+        products: NDArray[np.float32] = (reduced @ self.rows.T).toarray().astype(np.float32, copy=False)
+        return products
