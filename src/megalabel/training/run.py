@@ -17,9 +17,9 @@ from megalabel.data.tokens import store_tokens
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.ranks import ALONE, Ranks
 from megalabel.training._run_state import collect_state, load_weights, restore_optimisers
-from megalabel.training._show import resident_bytes
 from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
 from megalabel.training.choose_weights import choose_weights, rank
+from megalabel.training.display import resident_bytes
 from megalabel.training.loop import Loop
 from megalabel.training.network import Network
 from megalabel.training.refresh import Refreshed
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from megalabel.data.dataset import Dataset
     from megalabel.recipes.schema import Recipe
-    from megalabel.training.display import Show
+    from megalabel.training.display import Display
     from megalabel.training.run_log import RunLog
     from megalabel.training.vectors import LabelSide
     from megalabel.types import Tokens
@@ -90,7 +90,7 @@ class Phase:
     epochs: int
     select: bool
     log: RunLog
-    show: Show
+    show: Display
     name: str
     identity: dict[str, str]  # what a resumed run must share
 
