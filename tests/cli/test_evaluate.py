@@ -11,9 +11,9 @@ from megalabel.types import TopK
 
 @pytest.fixture
 def data(tmp_path):
-    made = load("synthetic:points=200,labels=40,seed=4")
-    save(made, tmp_path / "set")
-    return made
+    data = load("synthetic:points=200,labels=40,seed=4")
+    save(data, tmp_path / "set")
+    return data
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_table_prints_a_and_b(run, data, ids):
     assert "1.5" in out
 
 
-def test_missing_rows_count_as_misses_and_are_told(run, data, ids, tmp_path):
+def test_missing_rows_count_as_misses_and_are_reported(run, data, ids, tmp_path):
     lines = (tmp_path / "p.jsonl").read_text().splitlines()
     (tmp_path / "half.jsonl").write_text("\n".join(lines[:20]))
     code, out, err = run("evaluate", "--predictions", "half.jsonl", "--data", "set", "--json")
@@ -64,8 +64,9 @@ def test_missing_rows_count_as_misses_and_are_told(run, data, ids, tmp_path):
         (["--predictions", "p.jsonl"], "--data"),
     ],
 )
-def test_mistakes(run, data, ids, arguments, words):
-    code, out, err = run("evaluate", *arguments)
+def test_mistakes(call, data, ids, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call("evaluate", *arguments)
     assert (code, out) == (2, "")
     assert words in err
     assert "Traceback" not in err

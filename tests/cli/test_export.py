@@ -6,22 +6,8 @@ import pytest
 import torch
 
 from megalabel import load, save
-from megalabel.__main__ import main
 
 DATA = "synthetic:points=60,labels=8,seed=5"
-BAG = ["encoder.source=null", "encoder.options={dim: 8, words: 64, bigrams: 0, characters: 0}", "training.epochs=1"]
-BAG += ["batching.batch_size=16"]
-
-
-@pytest.fixture
-def call(capsys):
-    """Run a command in this process; return (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        code = main([str(argument) for argument in arguments])
-        return (code, *capsys.readouterr())
-
-    return call
 
 
 def write_base(folder):
@@ -59,8 +45,8 @@ def test_import_then_export(call, imported, tmp_path):
     code, out, _ = call("predict", model, "--text", "a b", "-k", "2", "--json")
     assert code == 0 and len(json.loads(out)["predictions"][0]) == 2
     code, out, err = call("export", model, "--to", "sentence-transformers", "--out", tmp_path / "st")
-    assert (code, out) == (0, "") and "head dual, vectors of 8 numbers, 8 label texts" in err
-    assert "left behind" not in err
+    assert (code, out) == (0, "") and "head dual, vectors of 8 dimensions, 8 label texts" in err
+    assert "not exported" not in err
     code, out, err = call("export", model, "--to", "sentence-transformers", "--out", tmp_path / "st")
     assert code == 2 and "--overwrite" in err
 
@@ -75,18 +61,15 @@ def test_eight_bits_tell_their_price(call, imported, tmp_path):
     assert code == 0, err
     lines = out.splitlines()
     assert lines[0].startswith("model.onnx: ") and lines[1].startswith("model.int8.onnx: ") and "P@1" in lines[1]
-    assert lines[2].startswith("8 bits cost ") and lines[2].endswith(" points of P@1")
+    assert lines[2].startswith("8-bit weights cost ") and lines[2].endswith(" points of P@1")
 
 
-def test_what_is_refused(call, tmp_path):
-    settings = [part for change in BAG for part in ("--set", change)]
-    run = tmp_path / "run"
-    assert call("train", "dexml-cpu", "--data", DATA, "--out", run, "--no-report", *settings)[0] == 0
+def test_what_is_refused(call, trained, tmp_path):
     for to in ("sentence-transformers", "onnx"):
-        code, out, err = call("export", run, "--to", to, "--out", tmp_path / "out")
+        code, out, err = call("export", trained, "--to", to, "--out", tmp_path / "out")
         assert (code, out) == (2, "") and "bag encoder" in err and "dexml, dexml-hnm, depsl, unidec" in err
         assert err.count("\n") == 1 and not (tmp_path / "out").exists()
-    code, _, err = call("export", run, "--to", "sentence-transformers", "--out", tmp_path / "out", "--data", DATA)
+    code, _, err = call("export", trained, "--to", "sentence-transformers", "--out", tmp_path / "out", "--data", DATA)
     assert code == 2 and "for --to onnx" in err
-    code, _, err = call("export", run, "--to", "onnx", "--out", tmp_path / "out", "--data", "synthetic:labels=9")
+    code, _, err = call("export", trained, "--to", "onnx", "--out", tmp_path / "out", "--data", "synthetic:labels=9")
     assert code == 2 and "does not have the labels" in err

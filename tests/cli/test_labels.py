@@ -1,98 +1,72 @@
-"""``megalabel labels``: changes that last, whole or not at all."""
+"""``megalabel labels``: changes that last, complete or not at all."""
 
 import json
-import shutil
 import subprocess
 import sys
 
 import pytest
 
 import megalabel as ml
-from megalabel.__main__ import main
-
-SMALL = [
-    "encoder.source=null",
-    "encoder.options={dim: 16, words: 512, bigrams: 0, characters: 0}",
-    "batching.batch_size=64",
-    "training.epochs=1",
-]
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("labels") / "run"
-    ml.train("unidec-cpu", ml.load("synthetic:points=200,labels=30,seed=5"), folder, changes=SMALL)
-    return folder
 
 
 @pytest.fixture
-def folder(trained, tmp_path):
-    return shutil.copytree(trained, tmp_path / "run")
+def labels(call):
+    return lambda *arguments: call("labels", *arguments)
 
 
-@pytest.fixture
-def call(capsys):
-    def call(*arguments):
-        code = main(["labels", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
-def test_add_rename_remove_and_list(call, folder):
-    assert call("add", folder, "--text", "zebra crossing", "--text", "yak") == (
-        0, "added-30  zebra crossing\nadded-31  yak\n", "",
+def test_add_rename_remove_and_list(labels, folder):
+    assert labels("add", folder, "--text", "zebra crossing", "--text", "yak") == (
+        0, "added-40  zebra crossing\nadded-41  yak\n", "",
     )  # fmt: skip
-    assert ml.Model.load(folder).predict(["zebra crossing"], 1, heads="dual")[0][0].uid == "added-30"
-    assert call("rename", folder, "added-30", "quiet street")[0] == 0
-    assert call("remove", folder, "added-31", "lbl-3")[:2] == (0, "2 removed, 30 labels left\n")
-    assert call("list", folder, "--find", "QUIET") == (0, "added-30  1  quiet street\n", "")
-    code, out, _ = call("list", folder, "--json")
+    assert ml.Model.load(folder).predict(["zebra crossing"], 1, heads="dual")[0][0].uid == "added-40"
+    assert labels("rename", folder, "added-40", "quiet street")[0] == 0
+    assert labels("remove", folder, "added-41", "lbl-3")[:2] == (0, "2 removed, 40 labels left\n")
+    assert labels("list", folder, "--find", "QUIET") == (0, "added-40  1  quiet street\n", "")
+    code, out, _ = labels("list", folder, "--json")
     rows = json.loads(out)["labels"]
     assert code == 0
-    assert [row["id"] for row in rows] == [*range(3), *range(4, 31)]
-    code, out, err = call("list", folder, "--most", "2")
-    assert (code, len(out.splitlines()), err) == (0, 2, "28 more\n")
+    assert [row["id"] for row in rows] == [*range(3), *range(4, 41)]
+    code, out, err = labels("list", folder, "--most", "2")
+    assert (code, len(out.splitlines()), err) == (0, 2, "38 more\n")
 
 
-def test_labels_from_a_file(call, folder, tmp_path):
+def test_labels_from_a_file(labels, folder, tmp_path):
     path = tmp_path / "new.jsonl"
     path.write_text('{"uid": "a", "text": "zebra"}\n{"uid": "b", "text": "yak"}\n')
-    code, out, _ = call("add", folder, "--input", path, "--json")
+    code, out, _ = labels("add", folder, "--input", path, "--json")
     assert (code, json.loads(out)) == (0, {"added": [{"uid": "a", "text": "zebra"}, {"uid": "b", "text": "yak"}]})
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["add", "RUN"], "there is no label to add; give --text or --input"),
+        (["add", "RUN"], "no label to add; give --text or --input"),
         (["add", "RUN", "--text", " "], "a label must have a text"),
         (["add", "RUN", "--text", "a", "--uid", "lbl-3"], "the uid 'lbl-3' stands twice"),
-        (["add", "RUN", "--input", "FILE", "--text", "a"], "give either --text or --input"),
-        (["add", "RUN", "--input", "FILE"], 'new.jsonl:2: a label without "text"'),
+        (["add", "RUN", "--input", "FILE", "--text", "a"], "give either --text or --input, not both"),
+        (["add", "RUN", "--input", "FILE"], 'new.jsonl:2: label without "text"'),
         (["remove", "RUN", "lbl-99"], "no label has the uid 'lbl-99'; did you mean"),
         (["rename", "RUN", "lbl-3", ""], "a label must have a text"),
         (["add", "nowhere", "--text", "a"], "nowhere: there is no model here"),
         (["list", "nowhere"], "nowhere: there is no model here"),
     ],
 )
-def test_a_mistake_is_one_line_and_changes_nothing(call, trained, tmp_path, arguments, message):
+def test_a_mistake_is_one_line_and_changes_nothing(labels, trained, tmp_path, arguments, message):
     path = tmp_path / "new.jsonl"
     path.write_text('{"text": "zebra"}\n{"words": "yak"}\n')
     before = (trained / "model" / "model.json").read_bytes()
-    code, out, err = call(*({"RUN": trained, "FILE": path}.get(part, part) for part in arguments))
+    code, out, err = labels(*({"RUN": trained, "FILE": path}.get(part, part) for part in arguments))
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
     assert (trained / "model" / "model.json").read_bytes() == before
 
 
-def test_two_processes_at_once_lose_nothing(call, folder):
+def test_two_processes_at_once_lose_nothing(labels, folder):
     script = "import sys; from megalabel.__main__ import main; sys.exit(main(sys.argv[1:]))"
     texts = [f"zebra {number}" for number in range(4)]
     ask = [sys.executable, "-c", script, "labels", "add", str(folder), "--text"]
     processes = [subprocess.Popen([*ask, text], stdout=subprocess.DEVNULL) for text in texts]
     assert [process.wait() for process in processes] == [0] * 4
-    rows = json.loads(call("list", folder, "--find", "zebra", "--json")[1])["labels"]
+    rows = json.loads(labels("list", folder, "--find", "zebra", "--json")[1])["labels"]
     assert sorted(row["text"] for row in rows) == texts

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from megalabel.__main__ import main
-
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 QUERY2BID = [
     "plan", "depsl", "--points", "52,029,024", "--labels", "454,608,650", "--labels-per-point", "3.96",
@@ -19,15 +17,6 @@ QUERY2BID = [
     "--set", "training.precision=float32",
 ]  # fmt: skip
 SMALL = ["--data", "synthetic:points=400,labels=30", "--set", "batching.batch_size=64"]
-
-
-@pytest.fixture
-def call(capsys):
-    def call(*arguments):
-        code = main([str(argument) for argument in arguments])
-        return (code, *capsys.readouterr())
-
-    return call
 
 
 def test_query2bid_on_eight_gpus(call):
@@ -41,7 +30,7 @@ def test_query2bid_on_eight_gpus(call):
     assert code == 0
     assert "\nfits: " in out
     words = ["encoded labels", "optimiser", "driver", "main memory of one process", "mined lists", "8 V100"]
-    words += ["each device sends", "gradients of the encoder added up", "8 x 14.0 TFLOP/s", "index when trained"]
+    words += ["each device sends", "gradients of the encoder added up", "8 x 14.0 TFLOP/s", "index after training"]
     for word in words:
         assert word in out, word
 
@@ -49,17 +38,19 @@ def test_query2bid_on_eight_gpus(call):
 def test_json_is_one_document_that_adds_up(call):
     code, out, err = call(*QUERY2BID, "--json")
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert found["fits"] is False
-    assert found["changes"][0]["enough"] is True
+    document = json.loads(out)
+    assert document["fits"] is False
+    assert document["changes"][0]["enough"] is True
     for where in ("device", "host"):
-        peak = found["peak"][where]
-        assert sum(part["bytes"] for part in found["parts"] if part["where"] == where) == pytest.approx(peak["bytes"])
-        assert peak["bytes"] == max(moment[where] for moment in found["moments"].values())
-    assert found["sizes"]["labels"] == 454_608_650
-    assert found["work"]["sent_in_a_step"] == pytest.approx(sum(found["work"]["sent"].values()))
-    assert found["seconds"] > 0
-    assert all(line["source"] for line in found["published"])
+        peak = document["peak"][where]
+        assert sum(part["bytes"] for part in document["parts"] if part["where"] == where) == pytest.approx(
+            peak["bytes"]
+        )
+        assert peak["bytes"] == max(moment[where] for moment in document["moments"].values())
+    assert document["sizes"]["labels"] == 454_608_650
+    assert document["work"]["sent_in_a_step"] == pytest.approx(sum(document["work"]["sent"].values()))
+    assert document["seconds"] > 0
+    assert all(line["source"] for line in document["published"])
 
 
 def test_this_machine_and_a_data_set(call):

@@ -1,4 +1,4 @@
-"""``megalabel predict``: every format in and out, streamed, whole or not at all."""
+"""``megalabel predict``: every format in and out, streamed, complete or not at all."""
 
 import csv
 import gzip
@@ -9,43 +9,34 @@ import sys
 import pytest
 
 import megalabel as ml
-from megalabel.__main__ import main
-from megalabel.model import predict_stream as stream
+from megalabel.model import predict_file
 
-SMALL = [
-    "encoder.source=null",
-    "encoder.options={dim: 16, words: 512, bigrams: 0, characters: 0}",
+FUSED = [
     "ngrams={words: 512, bigrams: 0, characters: 0}",
     "fitted={named: {kind: overlap}}",
     "predict={weights: fusion, candidates: 10}",
-    "batching.batch_size=64",
-    "training.epochs=1",
 ]
 DATA = "synthetic:points=250,labels=30,seed=5"
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def fused(small, tmp_path_factory):
+    """A fused model, and the test rows of its data."""
     folder = tmp_path_factory.mktemp("predict") / "run"
     data = ml.load(DATA)
-    return folder, ml.train("unidec-cpu", data, folder, changes=SMALL), data.test
+    return folder, ml.train("unidec-cpu", data, folder, changes=[*small, *FUSED]), data.test
 
 
 @pytest.fixture
-def call(capsys, trained):
-    def call(*arguments):
-        code = main(["predict", str(trained[0]), *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+def predict(call, fused):
+    return lambda *arguments: call("predict", fused[0], *arguments)
 
 
 @pytest.fixture
-def sources(trained, tmp_path):
+def sources(fused, tmp_path):
     """The same texts in every format."""
     pandas = pytest.importorskip("pandas")
-    texts, uids = list(trained[2].texts[:20]), [f"q{row}" for row in range(20)]
+    texts, uids = list(fused[2].texts[:20]), [f"q{row}" for row in range(20)]
     table = pandas.DataFrame({"uid": uids, "text": texts, "other": 1})
     table.to_parquet(tmp_path / "in.parquet")
     table.to_csv(tmp_path / "in.csv", index=False)
@@ -57,24 +48,24 @@ def sources(trained, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "tsv", "jsonl.gz", "txt"])
-def test_every_format_is_read(call, trained, sources, tmp_path, ending, monkeypatch):
-    monkeypatch.setattr(stream, "BLOCK", 7)  # several blocks, the last one short
+def test_every_format_is_read(predict, fused, sources, tmp_path, ending, monkeypatch):
+    monkeypatch.setattr(predict_file, "BLOCK", 7)  # several blocks, the last one short
     texts, uids = sources
-    assert call("--input", tmp_path / f"in.{ending}", "--out", tmp_path / "out.jsonl", "-k", 3)[0] == 0
+    assert predict("--input", tmp_path / f"in.{ending}", "--out", tmp_path / "out.jsonl", "-k", 3)[0] == 0
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["uid"] for row in rows] == ([str(row) for row in range(20)] if ending == "txt" else uids)
-    expected = trained[1].predict(texts, 3)
-    assert [row["labels"] for row in rows] == [[one.id for one in best] for best in expected]
-    assert [row["label_texts"] for row in rows] == [[one.text for one in best] for best in expected]
+    expected = fused[1].predict(texts, 3)
+    assert [row["labels"] for row in rows] == [[label.id for label in best] for best in expected]
+    assert [row["label_texts"] for row in rows] == [[label.text for label in best] for best in expected]
     for row, best in zip(rows, expected, strict=True):
-        assert row["scores"] == pytest.approx([one.score for one in best], rel=1e-4)
+        assert row["scores"] == pytest.approx([label.score for label in best], rel=1e-4)
 
 
-def test_every_format_is_written(call, trained, sources, tmp_path):
+def test_every_format_is_written(predict, fused, sources, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     for ending in ("jsonl", "csv", "parquet"):
         arguments = ("--input", tmp_path / "in.csv", "--out", tmp_path / f"out.{ending}", "-k", 4, "--heads-scores")
-        assert call(*arguments, "--min-score", 0.05)[0] == 0
+        assert predict(*arguments, "--min-score", 0.05)[0] == 0
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert {score >= 0.05 for row in rows for score in row["scores"]} == {True}
     assert all(list(row["heads"]) == ["dual", "classifier", "named"] for row in rows if row["labels"])
@@ -83,73 +74,57 @@ def test_every_format_is_written(call, trained, sources, tmp_path):
     assert [row["score_dual"] for row in tables] == [pytest.approx(row["heads"]["dual"]) for row in rows]
     with (tmp_path / "out.csv").open(newline="") as file:
         cells = list(csv.DictReader(file))
-    assert [(one["uid"], int(one["label"])) for one in cells] == [
+    assert [(cell["uid"], int(cell["label"])) for cell in cells] == [
         (row["uid"], label) for row in rows for label in row["labels"]
     ]
     assert float(cells[0]["score_named"]) == pytest.approx(rows[0]["heads"]["named"][0], abs=1e-5)
 
 
-def test_what_is_written_can_be_evaluated(trained, call, tmp_path, capsys):
-    lines = [
-        json.dumps({"uid": uid, "text": text}) for uid, text in zip(trained[2].uids, trained[2].texts, strict=True)
-    ]
+def test_what_is_written_can_be_evaluated(predict, fused, call, tmp_path):
+    lines = [json.dumps({"uid": uid, "text": text}) for uid, text in zip(fused[2].uids, fused[2].texts, strict=True)]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    assert call("--input", tmp_path / "in.jsonl", "--out", tmp_path / "out.jsonl")[0] == 0
-    assert main(["evaluate", "--predictions", str(tmp_path / "out.jsonl"), "--data", DATA, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["metrics"]["P@1"]
-    assert found == pytest.approx(trained[1].evaluate(ml.load(DATA)).metrics["P@1"])
+    assert predict("--input", tmp_path / "in.jsonl", "--out", tmp_path / "out.jsonl")[0] == 0
+    code, out, _ = call("evaluate", "--predictions", tmp_path / "out.jsonl", "--data", DATA, "--json")
+    assert code == 0
+    assert json.loads(out)["metrics"]["P@1"] == pytest.approx(fused[1].evaluate(ml.load(DATA)).metrics["P@1"])
 
 
-def test_heads_scores_of_one_text(call, trained):
-    code, out, _ = call("--text", trained[2].texts[0], "--heads-scores", "-k", 1)
+def test_heads_scores_of_one_text(predict, fused):
+    code, out, _ = predict("--text", fused[2].texts[0], "--heads-scores", "-k", 1)
     assert code == 0
     assert "  dual " in out and "  named " in out
-    code, out, _ = call("--text", trained[2].texts[0], "--heads-scores", "-k", 1, "--json")
+    code, out, _ = predict("--text", fused[2].texts[0], "--heads-scores", "-k", 1, "--json")
     assert list(json.loads(out)["predictions"][0][0]["heads"]) == ["dual", "classifier", "named"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--input", "in.txt", "--out", "out.xyz"], "cannot be written as out.xyz"),
-        (["--input", "in.txt", "--out", "out.jsonl", "--format", "jsom"], "no format 'jsom'; did you mean"),
-        (["--input", "in.txt", "--out", "in.txt", "--format", "csv"], "--out is the file of --input"),
+        (["--input", "in.txt", "--out", "out.xyz"], "cannot write predictions as out.xyz"),
+        (["--input", "in.txt", "--out", "out.jsonl", "--format", "jsom"], "unknown format 'jsom'; did you mean"),
+        (["--input", "in.txt", "--out", "in.txt", "--format", "csv"], "--out and --input are the same file"),
         (["--input", "in.txt", "--out", "there.csv"], "this file exists; choose another name or --overwrite"),
-        (["--input", "bad.jsonl", "--out", "out.csv"], 'bad.jsonl:2: a row without a text under "text"'),
+        (["--input", "bad.jsonl", "--out", "out.csv"], 'bad.jsonl:2: row without a text under "text"'),
         (["--input", "bad.csv", "--out", "out.csv"], "no text column among: a, b"),
         (["--input", "none.csv", "--out", "out.csv"], "no such file"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_no_file(call, tmp_path, monkeypatch, arguments, message):
+def test_a_mistake_is_one_line_and_leaves_no_file(predict, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("one\ntwo\n")
     (tmp_path / "there.csv").write_text("kept")
     (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"words": "b"}\n')
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     before = sorted(path.name for path in tmp_path.iterdir())
-    code, out, err = call(*arguments)
+    code, out, err = predict(*arguments)
     assert (code, out) == (2, "")
     assert message in err and len(err.splitlines()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert (tmp_path / "there.csv").read_text() == "kept"
 
 
-def test_rows_are_written_before_the_next_are_read(trained, monkeypatch):
-    monkeypatch.setattr(stream, "BLOCK", 10)
-    read = []
-
-    def texts():
-        for row in range(95):
-            read.append(row)
-            yield str(row), "some text"
-
-    for number, rows in enumerate(stream.predict_stream(trained[1], texts(), 2), start=1):
-        assert len(read) == min(10 * number, 95)
-        assert len(rows) <= 10
-
-
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_file(trained, tmp_path):
+def test_memory_does_not_grow_with_the_file(fused, tmp_path):
     code = (
         "import resource, sys; from megalabel.__main__ import main; assert main(sys.argv[1:]) == 0;"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
@@ -158,7 +133,7 @@ def test_memory_does_not_grow_with_the_file(trained, tmp_path):
     for rows in (5_000, 200_000):
         path = tmp_path / f"{rows}.txt"
         path.write_text("".join(f"text number {row} about nothing\n" for row in range(rows)))
-        command = ["predict", trained[0], "--input", path, "--out", tmp_path / f"{rows}.jsonl"]
+        command = ["predict", fused[0], "--input", path, "--out", tmp_path / f"{rows}.jsonl"]
         done = subprocess.run(
             [sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True, check=True
         )

@@ -13,55 +13,19 @@ import torch
 from safetensors.torch import load_file
 
 from megalabel import load, save
-from megalabel.__main__ import main
 from megalabel.training.checkpoint import list_checkpoints, load_checkpoint
 
-DATA = "synthetic:points=300,labels=40,seed=5"
-SMALL = [
-    "encoder.source=null",
-    "encoder.options={dim: 16, words: 512, bigrams: 0, characters: 0}",
-    "batching.batch_size=64",
-    "batching.refresh={start: 1, every: 2}",
-    "training.epochs=2",
-]
+DATA = "synthetic:points=300,labels=40,seed=5"  # as the fixture trained
 FREE = "heads={classifier: {tower: free, loss: {kind: bce}}}"
 TINY = ["encoder.options={dim: 4, words: 64, bigrams: 0, characters: 0}", "batching.negatives={mined: 3, top: 39}"]
 
 
-def settings(*changes):
-    return [part for change in (*SMALL, *changes) for part in ("--set", change)]
-
-
 @pytest.fixture
-def call(capsys):
-    """Run a command in this process; return (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        code = main([str(argument) for argument in arguments])
-        return (code, *capsys.readouterr())
-
-    return call
-
-
-@pytest.fixture
-def train(call, tmp_path):
+def train(call, settings, tmp_path):
     def train(*changes, recipe="unidec-cpu", data=DATA, out=tmp_path / "run", more=()):
         return call("train", recipe, "--data", data, "--out", out, *settings(*changes), *more)
 
     return train
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("finished") / "run"
-    assert main(["train", "unidec-cpu", "--data", DATA, "--out", str(folder), *settings()]) == 0
-    return folder
-
-
-@pytest.fixture
-def run(finished, tmp_path):
-    """A finished run of one's own, to spoil."""
-    return shutil.copytree(finished, tmp_path / "run")
 
 
 def weights(folder):
@@ -104,8 +68,8 @@ def write_set(folder, labels, train=(("red shoe", [0]), ("blue hat", [1])) * 20,
         return [{"uid": f"{prefix}-{i}", "text": text, "labels": ids} for i, (text, ids) in enumerate(points)]
 
     parts = {"lbl": [{"uid": uid, "text": text} for uid, text in labels], "trn": rows("trn", train)}
-    for name, found in (parts | {"tst": rows("tst", test)}).items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+    for name, lines in (parts | {"tst": rows("tst", test)}).items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     return folder
 
 
@@ -151,7 +115,7 @@ def test_unknown_recipe(train, tmp_path):
 
 
 @pytest.mark.parametrize("offline", ["1", "0"])
-def test_an_encoder_that_is_not_there_fails_at_once(offline, tmp_path):
+def test_an_encoder_that_is_not_there_fails_at_once(settings, offline, tmp_path):
     """With the hub switched off there is no try; without, a name that has no address is not tried again and again."""
     changes = settings("encoder.kind=transformer", "encoder.options={}", "encoder.source=no-such/encoder")
     command = ["train", "unidec-cpu", "--data", DATA, "--out", str(tmp_path / "run"), *changes]
@@ -180,10 +144,10 @@ def test_a_label_without_training_point_is_no_mistake_for_a_text_tower(train, ca
     code, _, err = train("batching.batch_size=8", data=data)
     assert code == 0, err
     assert "no training point" not in err
-    found = json.loads(
+    document = json.loads(
         call("predict", tmp_path / "run", "--text", "green scarf", "-k", "1", "--json", "--heads", "dual")[1]
     )
-    assert found["predictions"][0][0]["uid"] == "c"
+    assert document["predictions"][0][0]["uid"] == "c"
 
 
 def test_data_without_labels_or_rows(train, tmp_path):
@@ -193,10 +157,10 @@ def test_data_without_labels_or_rows(train, tmp_path):
     assert refused(train(data=tmp_path / "nowhere"), "nowhere")
 
 
-def test_a_run_that_is_there_is_kept(train, run):
-    before = weights(run)
-    assert refused(train(), str(run), "holds a run already", "--resume")
-    assert all(torch.equal(value, before[name]) for name, value in weights(run).items())
+def test_a_run_that_is_there_is_kept(train, folder):
+    before = weights(folder)
+    assert refused(train(), str(folder), "holds a run already", "--resume")
+    assert all(torch.equal(value, before[name]) for name, value in weights(folder).items())
 
 
 def test_a_folder_of_something_else_is_kept(train, tmp_path):
@@ -214,14 +178,17 @@ def test_resume_without_a_run(train, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_resume_with_another_recipe_or_other_data(train, run, finished):
+def test_resume_with_another_recipe_or_other_data(train, folder, trained):
     assert refused(
-        train("training.epochs=3", more=["--resume"]), "another recipe", "training.epochs was 2 and is now 3", str(run)
+        train("training.epochs=3", more=["--resume"]),
+        "another recipe",
+        "training.epochs was 2 and is now 3",
+        str(folder),
     )
     assert refused(train(more=["--resume", "--seed", "7"]), "seed was 0 and is now 7")
-    assert refused(train(data=DATA.replace("seed=5", "seed=6"), more=["--resume"]), "other data", str(run))
+    assert refused(train(data=DATA.replace("seed=5", "seed=6"), more=["--resume"]), "other data", str(folder))
     assert train(more=["--resume"])[0] == 0
-    assert same_weights(run, finished)
+    assert same_weights(folder, trained)
 
 
 def absurd(rate):
@@ -237,9 +204,9 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(train, tmp_path
     assert refused(result, "the loss of dual", "is nan at epoch 2, step 2", "learning rate", "are kept")
     folder = tmp_path / "run" / "checkpoints" / "select"
     assert [path.name for path in list_checkpoints(folder)] == ["000001-step-1"]
-    found = load_checkpoint(folder)
-    assert found.notes == ()
-    assert all(torch.isfinite(value).all() for value in found.tensors.values())
+    checkpoint = load_checkpoint(folder)
+    assert checkpoint.notes == ()
+    assert all(torch.isfinite(value).all() for value in checkpoint.tensors.values())
 
 
 def test_vectors_that_are_no_numbers_are_seen_at_the_evaluation(train):
@@ -254,7 +221,6 @@ def test_weights_that_are_no_numbers_never_reach_a_checkpoint(train, tmp_path):
 
 LIMIT = """
 import resource, sys
-from megalabel.__main__ import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 sys.exit(main(sys.argv[2:]))
 """
@@ -267,7 +233,7 @@ def limited(size, *arguments):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_no_space_left_keeps_the_last_checkpoint(train, tmp_path):
+def test_no_space_left_keeps_the_last_checkpoint(train, settings, tmp_path):
     """Mined negatives, which the second epoch brings, are what no longer fits."""
     run, whole = tmp_path / "run", tmp_path / "whole"
     result = limited(16_000, "train", "unidec-cpu", "--data", DATA, "--out", run, *settings(*TINY))
@@ -281,28 +247,28 @@ def test_no_space_left_keeps_the_last_checkpoint(train, tmp_path):
     assert same_weights(run, whole)
 
 
-def test_no_space_for_the_model_keeps_the_checkpoints(run, finished):
-    shutil.rmtree(run / "model")
-    result = limited(3_000, "train", "unidec-cpu", "--data", DATA, "--out", run, *settings(), "--resume")
+def test_no_space_for_the_model_keeps_the_checkpoints(train, settings, folder, trained):
+    shutil.rmtree(folder / "model")
+    result = limited(3_000, "train", "unidec-cpu", "--data", DATA, "--out", folder, *settings(), "--resume")
     assert refused(result, "model")
-    assert not (run / "model").exists()
-    assert not list(run.rglob(".*"))
-    assert main(["train", "unidec-cpu", "--data", DATA, "--out", str(run), *settings(), "--resume"]) == 0
-    assert same_weights(run, finished)
+    assert not (folder / "model").exists()
+    assert not list(folder.rglob(".*"))
+    assert train(more=["--resume"])[0] == 0
+    assert same_weights(folder, trained)
 
 
 @pytest.mark.parametrize("spoil", [flip, cut], ids=["a byte changed", "cut off"])
-def test_damaged_checkpoints(train, run, finished, spoil, capsys, monkeypatch):
-    folder = run / "checkpoints" / "select"
-    newest = list_checkpoints(folder)[0]
-    shutil.rmtree(run / "model")
+def test_damaged_checkpoints(train, folder, trained, spoil, monkeypatch):
+    checkpoints = folder / "checkpoints" / "select"
+    newest = list_checkpoints(checkpoints)[0]
+    shutil.rmtree(folder / "model")
     spoil(newest / "tensors.safetensors")
     monkeypatch.delenv("MEGALABEL_PROGRESS")
     code, _, err = train(more=["--resume"])
     assert code == 0, err
     assert "passed over a damaged checkpoint" in err
-    assert same_weights(run, finished)
-    for path in list_checkpoints(folder):
+    assert same_weights(folder, trained)
+    for path in list_checkpoints(checkpoints):
         cut(path / "tensors.safetensors")  # a byte changed twice would be whole again
     assert refused(train(more=["--resume"]), "no readable checkpoint", "tensors.safetensors", "train from the start")
 
@@ -312,15 +278,16 @@ FILES = ["model.json", "recipe.yaml", "labels.jsonl.gz", "heads.safetensors", "e
 
 @pytest.mark.parametrize("spoil", [flip, cut, lambda path: path.unlink()], ids=["a byte changed", "cut off", "gone"])
 @pytest.mark.parametrize("name", [*FILES, "encoder/encoder.json"])
-def test_damaged_model(call, run, name, spoil):
-    spoil(run / "model" / name)
-    result = call("predict", run, "--text", "some text")
-    assert refused(result, "no model here" if not (run / "model" / "model.json").exists() else name)
+def test_damaged_model(call, folder, name, spoil):
+    spoil(folder / "model" / name)
+    result = call("predict", folder, "--text", "some text")
+    assert refused(result, "no model here" if not (folder / "model" / "model.json").exists() else name)
 
 
-def test_every_file_of_a_model_is_checked(run):
-    card = json.loads((run / "model" / "model.json").read_text())
-    files = {path.relative_to(run / "model").as_posix() for path in (run / "model").rglob("*") if path.is_file()}
+def test_every_file_of_a_model_is_checked(trained):
+    model = trained / "model"
+    card = json.loads((model / "model.json").read_text())
+    files = {path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()}
     assert set(card["sha256"]) == files - {"model.json"}
 
 
@@ -347,36 +314,36 @@ def test_every_file_of_a_model_is_checked(run):
     ],
     ids=lambda value: " ".join(value[:1] + value[2:])[:60] if value[:1] and value[0] in ("predict", "evaluate") else "",
 )
-def test_wrong_use_of_a_model(call, finished, arguments, words):
-    result = call(*(finished if argument == "RUN" else argument for argument in arguments))
+def test_wrong_use_of_a_model(call, trained, arguments, words):
+    result = call(*(trained if argument == "RUN" else argument for argument in arguments))
     if words:
         assert refused(result, *words)
     else:
         assert result[0] == 0  # the same label texts: another draw of points is a fair test
 
 
-def test_labels_of_the_same_names_but_other_texts(call, run, tmp_path):
-    made = load(DATA)
+def test_labels_of_the_same_names_but_other_texts(call, trained, tmp_path):
+    data = load(DATA)
     texts = [f"other words {i}" for i in range(40)]
-    save(made.replace(labels=type(made.labels)(texts, made.labels.uids)), tmp_path / "other")
-    assert refused(call("evaluate", run, "--data", tmp_path / "other"), "only 0 of 40 labels")
+    save(data.replace(labels=type(data.labels)(texts, data.labels.uids)), tmp_path / "other")
+    assert refused(call("evaluate", trained, "--data", tmp_path / "other"), "only 0 of 40 labels")
 
 
-def test_more_labels_asked_for_than_there_are(call, run):
-    code, out, err = call("predict", run, "--text", "some text", "-k", 10**9, "--json")
+def test_more_labels_asked_for_than_there_are(call, trained):
+    code, out, err = call("predict", trained, "--text", "some text", "-k", 10**9, "--json")
     assert code == 0
     assert len(json.loads(out)["predictions"][0]) == 40
-    assert err.strip() == "the model has 40 labels, so -k 1,000,000,000 gives all of them"
-    code, out, _ = call("evaluate", run, "--data", DATA, "--json")
+    assert err.strip() == "the model has 40 labels; -k 1,000,000,000 returns all of them"
+    code, out, _ = call("evaluate", trained, "--data", DATA, "--json")
     assert code == 0
     assert {"metrics", "data", "split", "run", "heads", "seconds", "peak_mib"} <= set(json.loads(out))
 
 
-def test_input_that_is_no_text(call, run, tmp_path):
+def test_input_that_is_no_text(call, trained, tmp_path):
     (tmp_path / "bytes.txt").write_bytes(b"fine\n\xff\xfe\n")
-    assert refused(call("predict", run, "--input", tmp_path / "bytes.txt"), "bytes.txt:2", "UTF-8")
+    assert refused(call("predict", trained, "--input", tmp_path / "bytes.txt"), "bytes.txt:2", "UTF-8")
     (tmp_path / "empty.txt").write_bytes(b"")
-    assert refused(call("predict", run, "--input", tmp_path / "empty.txt"), "empty")
+    assert refused(call("predict", trained, "--input", tmp_path / "empty.txt"), "empty")
     with gzip.open(tmp_path / "texts.gz", "wb") as out:
         out.write(b"one\ntwo\n")
-    assert len(json.loads(call("predict", run, "--input", tmp_path / "texts.gz", "--json")[1])["predictions"]) == 2
+    assert len(json.loads(call("predict", trained, "--input", tmp_path / "texts.gz", "--json")[1])["predictions"]) == 2

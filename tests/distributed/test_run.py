@@ -74,7 +74,7 @@ def test_killed_and_resumed_by_other_numbers_of_ranks(start_ranks, run_ranks, tm
     said = [rank.communicate(timeout=LONGEST)[1] for rank in ranks]
     if not (folder / "model").exists():  # else it was faster than the signal
         assert [rank.returncode for rank in ranks] == [130, 130], said
-        told = [line for line in "".join(said).splitlines() if line.startswith("stopped, and saved; go on with: ")]
+        told = [line for line in "".join(said).splitlines() if line.startswith("stopped and saved; continue with: ")]
         assert len(told) == 1, said
         assert shlex.split(told[0])[6:10] == ["torchrun", "--nproc-per-node=2", "-m", "megalabel"]
     assert main(train(folder, *epochs, "--resume")) == 0
@@ -131,7 +131,7 @@ def test_files_are_predicted_by_several_ranks(start_ranks, run_ranks, tmp_path):
     assert main([*ask, "--out", str(tmp_path / "one.jsonl")]) == 0
     said = run_ranks(2, "-m", "megalabel", *ask, "--out", tmp_path / "two.jsonl")
     assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
-    assert "".join(said).count("texts, written to") == 1
+    assert "".join(said).count("wrote the labels of") == 1
     ranks = start_ranks(2, "-m", "megalabel", *ask, "--out", tmp_path / "two.jsonl")
     said = [rank.communicate(timeout=LONGEST)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [2, 2]

@@ -123,7 +123,7 @@ def wait_for(server, words):
         (["RUN", "--save", "--read-only"], "leave out --save or --read-only"),
         (["RUN", "--timeout", "0"], "--timeout"),
         (["RUN", "--max-texts", "0"], "--max-texts"),
-        (["RUN", "--api-key-file", "nowhere"], "this file with the API key cannot be read"),
+        (["RUN", "--api-key-file", "nowhere"], "cannot read the API key file"),
         (["RUN", "--tail", "2"], "tail must lie in 0 to 1"),
     ],
 )

@@ -76,7 +76,7 @@ class Terminal(threading.Thread):
 
 def go_on(said, folder, whole):
     """Run the command the user was told, word for word, and compare weights."""
-    line = re.search(r"stopped, and saved; go on with: (megalabel train .* --resume)", said)
+    line = re.search(r"stopped and saved; continue with: (megalabel train .* --resume)", said)
     assert line, said
     name, *arguments = shlex.split(line[1])
     assert name == "megalabel"
@@ -129,5 +129,5 @@ def test_without_a_terminal(whole, tmp_path):
     assert "\x1b" not in said
     assert "\r" not in said
     assert "Traceback" not in said
-    assert said.splitlines()[-1].startswith("stopped, and saved; go on with: megalabel train ")
+    assert said.splitlines()[-1].startswith("stopped and saved; continue with: megalabel train ")
     go_on(said, folder, whole)

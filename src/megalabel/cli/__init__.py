@@ -1,4 +1,4 @@
-"""The command line. Commands stay thin: they read options, call the library and print."""
+"""The command line. Commands are thin: they read options, call the library and print."""
 
 from __future__ import annotations
 
@@ -27,15 +27,19 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="megalabel",
-    help="Find the right handful out of thousands to millions of labels for a text.\n\nStart with: megalabel demo",
+    help=(
+        "Train, evaluate and serve text classifiers with thousands to millions of labels.\n\n"
+        "First steps: megalabel demo. Then: megalabel train auto --data D --out RUN, "
+        "megalabel evaluate RUN --data D, megalabel serve RUN."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         from megalabel import __version__
 
         typer.echo(f"megalabel {__version__}")
@@ -51,20 +55,28 @@ def _main(
     pass
 
 
-app.command()(demo)
-app.add_typer(data_app, name="data")
-app.command()(recipes)
-app.command()(show)
-app.command()(plan)
-app.command()(train)
-app.command()(evaluate)
-app.command()(compare)
-app.command()(reproduce)
-app.command()(predict)
-app.command()(explain)
-app.add_typer(labels_app, name="labels")
-app.command()(index)
-app.command()(serve)
-app.command()(graph)
-app.command()(export)
-app.add_typer(import_app, name="import")
+# Groups of `megalabel --help`, in the order of a project.
+_START, _DATA, _TRAIN, _USE, _SHARE = (
+    "Start here",
+    "Look at data and recipes",
+    "Train and measure",
+    "Use and change a model",
+    "Other programs",
+)
+app.command(rich_help_panel=_START)(demo)
+app.add_typer(data_app, name="data", rich_help_panel=_DATA)
+app.command(rich_help_panel=_DATA)(recipes)
+app.command(rich_help_panel=_DATA)(show)
+app.command(rich_help_panel=_DATA)(graph)
+app.command(rich_help_panel=_TRAIN)(plan)
+app.command(rich_help_panel=_TRAIN)(train)
+app.command(rich_help_panel=_TRAIN)(evaluate)
+app.command(rich_help_panel=_TRAIN)(compare)
+app.command(rich_help_panel=_TRAIN)(reproduce)
+app.command(rich_help_panel=_USE)(predict)
+app.command(rich_help_panel=_USE)(explain)
+app.add_typer(labels_app, name="labels", rich_help_panel=_USE)
+app.command(rich_help_panel=_USE)(index)
+app.command(rich_help_panel=_USE)(serve)
+app.command(rich_help_panel=_SHARE)(export)
+app.add_typer(import_app, name="import", rich_help_panel=_SHARE)

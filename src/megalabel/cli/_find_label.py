@@ -1,4 +1,4 @@
-"""One label by what a user calls it."""
+"""Find a label by its uid, text or id."""
 
 from __future__ import annotations
 
@@ -13,54 +13,53 @@ if TYPE_CHECKING:
 
 __all__ = ["find_label", "shorten"]
 
-_FEW = 3  # labels named in a message
+_LISTED = 3  # labels listed in a message
 
 
 def find_label(name: str, labels: Labels) -> int:
-    """Return the number of the label whose uid, text or number is ``name``.
+    """Return the id of the label whose uid, text or id is ``name``.
 
-    Tried in this order: uid, text, number, text in any case, part of a text in any case.
-    The first way that finds one label wins; one that finds several stops with the first few.
+    Tries, in this order: uid, text, id, text ignoring case, part of a text ignoring case.
+    The first rule that matches one label wins; a rule that matches several is an error that lists some.
 
     >>> from megalabel.data.dataset import Labels
     >>> labels = Labels(["Red shoe", "red hat", "blue hat"], ["a", "b", "c"])
     >>> [find_label(name, labels) for name in ("b", "Red shoe", "2", "RED HAT", "shoe")]
     [1, 0, 2, 1, 0]
     """
-    small = name.casefold().strip()
-    if not small:
-        raise SettingError("the label is empty", remedy="give its text, uid or number")
-    ways: tuple[Callable[[], list[int]], ...] = (
+    folded = name.casefold().strip()
+    if not folded:
+        raise SettingError("the label is empty", remedy="give its text, uid or id")
+    rules: tuple[Callable[[], list[int]], ...] = (
         lambda: [i for i, uid in enumerate(labels.uids) if uid == name],
         lambda: [i for i, text in enumerate(labels.texts) if text == name],
         lambda: [int(name)] if name.isascii() and name.isdigit() and int(name) < len(labels) else [],
-        lambda: [i for i, text in enumerate(labels.texts) if text.casefold().strip() == small],
-        lambda: [i for i, text in enumerate(labels.texts) if small in text.casefold()],
+        lambda: [i for i, text in enumerate(labels.texts) if text.casefold().strip() == folded],
+        lambda: [i for i, text in enumerate(labels.texts) if folded in text.casefold()],
     )
-    for way in ways:
-        found = way()
-        if len(found) == 1:
-            return found[0]
-        if found:
-            some = ", ".join(f"{i} {shorten(labels.texts[i])!r}" for i in found[:_FEW])
-            more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""
-            what = f"{name!r} could be one of {len(found)} labels: {some}{more}"
-            raise SettingError(what, remedy="give the number of one")
-    raise SettingError(f"no label has the uid, text or number {name!r}", remedy=_nearest(small, labels.texts))
+    for rule in rules:
+        ids = rule()
+        if len(ids) == 1:
+            return ids[0]
+        if ids:
+            listed = ", ".join(f"{i} {shorten(labels.texts[i])!r}" for i in ids[:_LISTED])
+            more = f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else ""
+            raise SettingError(f"{name!r} matches {len(ids)} labels: {listed}{more}", remedy="give the id of one")
+    raise SettingError(f"no label has the uid, text or id {name!r}", remedy=_nearest(folded, labels.texts))
 
 
 def _nearest(name: str, texts: Sequence[str]) -> str:
-    """Return the remedy for an unknown name: the labels that share the most triples of letters with it."""
+    """Return the remedy for an unknown name: the labels that share the most character trigrams with it."""
     padded = f" {name} "
-    triples = {padded[i : i + 3] for i in range(len(padded) - 2)}
+    trigrams = {padded[i : i + 3] for i in range(len(padded) - 2)}
 
     def shared(text: str) -> tuple[int, int]:
-        small = f" {text.casefold()} "
-        return sum(triple in small for triple in triples), -len(text)
+        folded = f" {text.casefold()} "
+        return sum(trigram in folded for trigram in trigrams), -len(text)
 
-    close = [text for text in nlargest(_FEW, texts, key=shared) if shared(text)[0] >= 0.4 * len(triples)]
+    close = [text for text in nlargest(_LISTED, texts, key=shared) if shared(text)[0] >= 0.4 * len(trigrams)]
     if not close:
-        return "give part of its text, its uid or its number"
+        return "give its uid, its id or part of its text"
     return f"did you mean {' or '.join(repr(shorten(text)) for text in close)}?"
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+    from megalabel.model import Model
 
 __all__ = [
     "DataOption",
@@ -19,34 +23,38 @@ __all__ = [
     "SeedOption",
     "TailOption",
     "print_json",
+    "report_run",
     "say",
 ]
 
 DataOption = Annotated[
-    str, typer.Option("--data", "-d", metavar="D", help="A built-in name (pydocs, ...), a folder or a file.")
+    str, typer.Option("--data", "-d", metavar="D", help="Data set: a built-in name (pydocs, ...), a folder or a file.")
 ]
 DeviceOption = Annotated[
-    str, typer.Option("--device", metavar="DEVICE", help="auto (cuda if there is one), cpu, cuda, cuda:1, mps.")
+    str, typer.Option("--device", metavar="DEVICE", help="auto (cuda if available), cpu, cuda, cuda:1 or mps.")
 ]
 FormatOption = Annotated[
-    str | None, typer.Option("--from", metavar="FORMAT", help="Read the data in this format instead of guessing.")
+    str | None, typer.Option("--from", metavar="FORMAT", help="Format of the data; detected by default.")
 ]
-HeadsOption = Annotated[str, typer.Option(help="Of a model: all, or one head by name (dual, classifier, linear).")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")]
+HeadsOption = Annotated[str, typer.Option(help="Heads to use: all, or the name of one (dual, classifier, linear).")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")
+]
 OwnDeviceOption = Annotated[
     str | None,
-    typer.Option("--device", metavar="DEVICE", help="In place of the recipe's: auto, cpu, cuda, cuda:1, mps."),
+    typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps; overrides the recipe."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
-
+SeedOption = Annotated[int, typer.Option("--seed", help="Random seed.")]
 TailOption = Annotated[
     float | None,
-    typer.Option(help="Of a fused model: rank by p x (inverse propensity)^TAIL; above 0, rare labels come forward."),
+    typer.Option(
+        help="Fused models: rank by p x (inverse propensity)^TAIL, 0 to 1; higher values promote rare labels."
+    ),
 ]
 
 
 def say(line: str) -> None:
-    """Tell the user something on standard error, out of the way of results."""
+    """Print a message on standard error; standard output is for results."""
     typer.echo(line, err=True)
 
 
@@ -58,3 +66,14 @@ def print_json(document: dict[str, Any] | list[Any]) -> None:
 
 def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value.tolist()
+
+
+def report_run(out: Path, model: Model, data: Dataset) -> None:
+    """Write the report of a finished run and print its path; a failed report is one line and keeps the run."""
+    from megalabel.errors import MegalabelError
+    from megalabel.report import write_report
+
+    try:
+        say(f"report: {write_report(out, model, data)}")
+    except MegalabelError as error:
+        say(f"the run is complete, but its report could not be written: {error}")

@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from megalabel.cli._options import FormatOption, JsonOption, SeedOption, print_json, say
 
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+
 __all__ = ["app"]
 
 app = typer.Typer(help="List, describe, build and convert data sets.", no_args_is_help=True)
 
-Source = Annotated[str, typer.Argument(metavar="D", help="A built-in name (pydocs, ...), a folder or a file.")]
+Source = Annotated[
+    str, typer.Argument(metavar="D", help="Data set: a built-in name (pydocs, ...), a folder or a file.")
+]
 TestShare = Annotated[
     float | None,
-    typer.Option(help="Hold this share of train out as test where there is none.", min=0.0, max=0.9),
+    typer.Option(help="Share of train to hold out as test, if the data has no test rows.", min=0.0, max=0.9),
 ]
 TextColumn = Annotated[str | None, typer.Option(help="Tables: the column with the text.")]
 LabelsColumn = Annotated[str | None, typer.Option(help="Tables: the column with the labels.")]
-UidColumn = Annotated[str | None, typer.Option(help="Tables: the column with the name of a point.")]
-Separator = Annotated[str | None, typer.Option(help="Tables: what stands between the labels of one cell.")]
-LabelFile = Annotated[Path | None, typer.Option(help="Tables: a second file with uid and text of each label.")]
+UidColumn = Annotated[str | None, typer.Option(help="Tables: the column with the uid of a point.")]
+Separator = Annotated[str | None, typer.Option(help="Tables: the separator between the labels of a cell.")]
+LabelFile = Annotated[Path | None, typer.Option(help="Tables: a second file with the uid and text of each label.")]
 Fields = Annotated[str | None, typer.Option(help="Repository JSON: title, or title+content.")]
 
 
 @app.command("list")
 def list_command(as_json: JsonOption = False) -> None:
-    """List the built-in data sets and the formats that can be read and written."""
+    """List the built-in data sets and the supported formats.
+
+    Example: megalabel data list
+    """
     from megalabel.data.builtin import BUILTIN
     from megalabel.data.formats import FORMATS
 
@@ -55,7 +63,7 @@ def info(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the card of a data set: sizes, frequencies, licence, propensity constants.
+    """Describe a data set: sizes, label frequencies, licence, propensity constants.
 
     Example: megalabel data info pydocs
     """
@@ -64,31 +72,33 @@ def info(
     from megalabel.data.load import load
 
     options = Options(text_column, labels_column, uid_column, separator, label_file, fields, test_share, seed)
-    found = card(load(source, format=data_format, options=options, say=say))
+    summary = card(load(source, format=data_format, options=options, say=say))
     if as_json:
-        print_json(found.to_dict())
+        print_json(summary.to_dict())
     else:
-        typer.echo(found.table())
+        typer.echo(summary.table())
 
 
 @app.command()
 def build(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A built-in set, with settings if you like.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A built-in data set, with optional settings: NAME:key=value,...")
+    ],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
     to: Annotated[str, typer.Option(metavar="FORMAT", help="Format to write.")] = "folder",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
 ) -> None:
-    """Build a built-in data set and write it to a folder.
+    """Write a built-in data set to a folder.
 
     Example: megalabel data build synthetic:points=100000,labels=20000,seed=1 --out big
     """
     from megalabel.data.builtin import build as build_set
     from megalabel.data.save import save
 
-    _write_check(out, overwrite)
+    _check_target(out, overwrite)
     data = build_set(name, say=say)
     save(data, out, format=to, overwrite=overwrite)
-    say(f"{out}: {len(data.train):,} train and {len(data.test):,} test points, {len(data.labels):,} labels, as {to}")
+    _report(out, data, to)
 
 
 @app.command()
@@ -98,7 +108,11 @@ def convert(
     data_format: FormatOption = None,
     to: Annotated[str, typer.Option(metavar="FORMAT", help="Format to write.")] = "folder",
     make_filters: Annotated[
-        bool, typer.Option("--make-filters", help="Make filter pairs for a symmetric set: itself and reciprocals.")
+        bool,
+        typer.Option(
+            "--make-filters",
+            help="Symmetric sets: add filter pairs for each point with itself and for reciprocal pairs.",
+        ),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DST if it exists.")] = False,
     test_share: TestShare = None,
@@ -110,9 +124,9 @@ def convert(
     fields: Fields = None,
     seed: SeedOption = 0,
 ) -> None:
-    """Read a data set in any format and write it in another.
+    """Convert a data set to another format.
 
-    The format of D is recognised from its content and said aloud; --from forces one.
+    The format of D is detected and printed; --from overrides it.
 
     Example: megalabel data convert tickets.csv tickets --text-column body --labels-column tags
     """
@@ -122,17 +136,22 @@ def convert(
     from megalabel.data.save import save
 
     get_format(to)
-    _write_check(target, overwrite)
+    _check_target(target, overwrite)
     options = Options(text_column, labels_column, uid_column, separator, label_file, fields, test_share, seed)
     data = load(source, format=data_format, options=options, say=say)
     if make_filters:
         data = add_filters(data)
     save(data, target, format=to, overwrite=overwrite)
-    say(f"{target}: {len(data.train):,} train and {len(data.test):,} test points, {len(data.labels):,} labels, as {to}")
+    _report(target, data, to)
 
 
-def _write_check(target: Path, overwrite: bool) -> None:
-    """Find out before the long work that the target cannot be written."""
+def _check_target(target: Path, overwrite: bool) -> None:
+    """Refuse a target that cannot be written, before the long work."""
     from megalabel.files import check_target
 
     check_target(target, overwrite=overwrite)
+
+
+def _report(folder: Path, data: Dataset, data_format: str) -> None:
+    sizes = f"{len(data.train):,} train and {len(data.test):,} test points, {len(data.labels):,} labels"
+    say(f"{folder}: wrote {sizes}, as {data_format}")

@@ -1,4 +1,4 @@
-"""``megalabel demo``: see it work in a few minutes, on data every Python user has."""
+"""``megalabel demo``: train, measure and predict in a few minutes, on data that every Python user has."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from megalabel.cli._options import print_json, say
-from megalabel.cli._report_run import report_run
+from megalabel.cli._options import JsonOption, print_json, report_run, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,24 +21,24 @@ __all__ = ["demo"]
 
 METRICS = ("P@1", "P@5", "R@10", "nDCG@5", "PSP@1", "PSP@5")
 QUESTIONS = ("inverse of a square matrix", "read a table from a csv file", "shortest path between two nodes")
-MARK = "demo.json"  # what a demo leaves in its folder; only such a folder is replaced
+MARKER = "demo.json"  # marks the folder of a demo; only such a folder is replaced
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder of the run; an earlier demo there is replaced.")] = Path(
-        "runs/demo"
-    ),
-    data: Annotated[str, typer.Option("--data", "-d", metavar="D", help="Another set to try it on.")] = "pydocs",
-    recipe: Annotated[str, typer.Option(help="The recipe to train by; see megalabel recipes.")] = "auto",
-    k: Annotated[int, typer.Option("-k", help="Predictions to show for each text.", min=1, max=100)] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder of the run; replaces an earlier demo.")] = Path("runs/demo"),
+    data: Annotated[
+        str, typer.Option("--data", "-d", metavar="D", help="Data set: a built-in name, a folder or a file.")
+    ] = "pydocs",
+    recipe: Annotated[str, typer.Option(help="Recipe to train; see megalabel recipes.")] = "auto",
+    k: Annotated[int, typer.Option("-k", help="Labels to show for each text.", min=1, max=100)] = 5,
+    as_json: JsonOption = False,
 ) -> None:
-    """Learn the See Also entries of Python functions, and measure what training was worth.
+    """Train and measure a first model, in a few minutes.
 
-    Builds the set pydocs from the documentation of the scientific packages installed
-    here, trains the recipe we recommend on it, and compares it on the test
-    texts with the most frequent labels and with MiniLM as it comes, untrained. The run
-    folder holds the model, ready for megalabel predict and megalabel evaluate.
+    The model learns the See Also entries of Python functions. The demo builds the data set
+    pydocs from the scientific packages installed here, trains the recommended recipe, and
+    compares it on test texts with two baselines: the most frequent labels, and MiniLM
+    without training. The run folder then works with megalabel predict and megalabel evaluate.
     """
     from megalabel.data.load import load
     from megalabel.errors import WriteError
@@ -48,21 +47,21 @@ def demo(
     from megalabel.trainer import train
 
     check_target(out, overwrite=True)
-    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
-        raise WriteError("this folder is not of an earlier demo", path=out, remedy="choose another with --out")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
+        raise WriteError("not the folder of an earlier demo", path=out, remedy="choose another with --out")
     dataset = load(data, say=say)
     test = dataset.test
     say(f"{dataset.name}: {len(dataset.train):,} train and {len(test):,} test texts, {len(dataset.labels):,} labels")
     reports = {"most frequent labels": measure(dataset, _popular(dataset))}
-    say("MiniLM, untrained, for comparison")
+    say("measuring the baseline: MiniLM, untrained")
     reports["MiniLM, untrained"] = measure(dataset, _untrained(dataset).ids)
     with writing_folder(out, overwrite=True) as folder:
-        say(f"training by the recipe {recipe}")
+        say(f"training {recipe}")
         model = train(recipe, dataset, folder, say=say)
-        found = model.search(test.texts, 100, exclude=test.excluded())
-        reports[recipe] = measure(dataset, found.ids)
-        document = _document(dataset, model, found, reports, recipe, k)
-        _keep(folder, dataset, found, document)
+        top = model.search(test.texts, 100, exclude=test.excluded())
+        reports[recipe] = measure(dataset, top.ids)
+        document = _document(dataset, model, top, reports, recipe, k)
+        _save(folder, dataset, top, document)
     report_run(out, model, dataset)
     if as_json:
         print_json(document)
@@ -71,7 +70,7 @@ def demo(
 
 
 def _popular(dataset: Dataset) -> NDArray[Any]:
-    """Return the most frequent labels of train for every test text, filtered ones left out."""
+    """Return the most frequent train labels for every test text, without filtered ones."""
     import numpy as np
     import torch
 
@@ -86,7 +85,7 @@ def _popular(dataset: Dataset) -> NDArray[Any]:
 
 
 def _untrained(dataset: Dataset) -> TopK:
-    """Search with MiniLM as it comes."""
+    """Search with MiniLM without training."""
     from megalabel.data.tokens import store_tokens
     from megalabel.encoders import TransformerEncoder
     from megalabel.index import ExactIndex
@@ -100,7 +99,7 @@ def _untrained(dataset: Dataset) -> TopK:
 
 
 def _document(
-    dataset: Dataset, model: Model, found: TopK, reports: dict[str, Report], recipe: str, k: int
+    dataset: Dataset, model: Model, top: TopK, reports: dict[str, Report], recipe: str, k: int
 ) -> dict[str, Any]:
     return {
         **reports[recipe].to_dict(),
@@ -108,7 +107,7 @@ def _document(
         "split": "test",
         "recipe": recipe,
         "compared": {name: report.metrics for name, report in reports.items()},
-        "examples": _examples(dataset, found, k),
+        "examples": _examples(dataset, top, k),
         "questions": [
             {"text": text, "labels": [{"text": label.text, "score": label.score} for label in labels]}
             for text, labels in zip(QUESTIONS, model.predict(list(QUESTIONS), k=k), strict=True)
@@ -116,19 +115,19 @@ def _document(
     }
 
 
-def _keep(folder: Path, dataset: Dataset, found: TopK, document: dict[str, Any]) -> None:
+def _save(folder: Path, dataset: Dataset, top: TopK, document: dict[str, Any]) -> None:
     import orjson
 
     from megalabel.data.predictions import write_predictions
     from megalabel.files import writing
 
-    write_predictions(folder / "predictions.jsonl", dataset.test, found)
-    with writing(folder / MARK) as stream:
+    write_predictions(folder / "predictions.jsonl", dataset.test, top)
+    with writing(folder / MARKER) as stream:
         stream.write(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
 
 
 def _show(document: dict[str, Any], out: Path, data: str) -> None:
-    """Print the comparison, the examples and what to try next."""
+    """Print the comparison, the examples and the next commands."""
     compared = document["compared"]
     width = max(map(len, compared))
     typer.echo(f"\n{'test':<{width}}  " + "  ".join(f"{name:>6}" for name in METRICS))
@@ -141,17 +140,17 @@ def _show(document: dict[str, Any], out: Path, data: str) -> None:
         typer.echo(f"\n{example['text']}")
         for entry in example["labels"]:
             typer.echo(f"  {'+' if entry['relevant'] else ' '} {entry['score']:.3f}  {entry['text']}")
-    typer.echo("\n+ marks an entry of the function's own See Also section. And what nobody documented:")
+    typer.echo("\n+ marks an entry of the See Also section of the function. Three new questions:")
     for question in document["questions"]:
         typer.echo(f"\n{question['text']}")
         for entry in question["labels"]:
             typer.echo(f"    {entry['score']:.3f}  {entry['text']}")
-    typer.echo(f"\nThe run is in {out}. Go on with\n  megalabel predict {out} --text 'sort an array'")
+    typer.echo(f"\nThe run is in {out}. Try next:\n  megalabel predict {out} --text 'sort an array'")
     typer.echo(f"  megalabel evaluate {out} --data {data} --heads dual")
 
 
-def _examples(dataset: Dataset, found: TopK, k: int) -> list[dict[str, Any]]:
-    """Take three test texts spread over the set, each with its best k labels."""
+def _examples(dataset: Dataset, top: TopK, k: int) -> list[dict[str, Any]]:
+    """Return three test texts spread over the set, each with its best k labels."""
     rows = [len(dataset.test) * part // 4 for part in (1, 2, 3)]
     examples: list[dict[str, Any]] = []
     for row in rows:
@@ -159,7 +158,7 @@ def _examples(dataset: Dataset, found: TopK, k: int) -> list[dict[str, Any]]:
         truth = set(dataset.test.targets.indices[start:stop].tolist())
         labels = [
             {"text": dataset.labels.texts[label], "score": float(score), "relevant": label in truth}
-            for label, score in zip(found.ids[row, :k].tolist(), found.scores[row, :k].tolist(), strict=True)
+            for label, score in zip(top.ids[row, :k].tolist(), top.scores[row, :k].tolist(), strict=True)
             if label >= 0
         ]
         examples.append({"text": dataset.test.texts[row], "labels": labels})

@@ -36,19 +36,20 @@ def evaluate(
             metavar="FILE", help='JSON lines {"uid", "labels": [ids, best first], "scores": [...]}, plain or gzip.'
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="Which rows: test, val or train.")] = "test",
+    split: Annotated[str, typer.Option(help="Rows to evaluate: test, val or train.")] = "test",
     heads: HeadsOption = "all",
     tail: TailOption = None,
     device: DeviceOption = "auto",
     exact: Annotated[
-        bool, typer.Option("--exact", help="Search exactly, though an index is saved with the model.")
+        bool, typer.Option("--exact", help="Ignore the index saved with the model and search exactly.")
     ] = False,
     data_format: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure a model or a predictions file: P, R, nDCG, propensity-scored metrics, coverage and more.
+    """Measure a model or a predictions file.
 
-    Filter pairs of the data leave a ranking before it is cut to k. Figures are percent.
+    Prints P, R, nDCG, propensity-scored metrics, coverage and more, in percent. Filter pairs
+    of the data are removed from a ranking before it is cut to k.
 
     Example: megalabel evaluate runs/first --data pydocs
 
@@ -63,10 +64,10 @@ def evaluate(
     model = None if run is None else _load(run, tail, device, exact)
     dataset = load(data, format=data_format, say=say)
     if model is not None:
-        report, origin = _of_model(model, dataset, split, heads)
+        report, origin = _evaluate_model(model, dataset, split, heads)
     else:
         assert predictions is not None
-        report, origin = _of_file(predictions, dataset, split)
+        report, origin = _evaluate_file(predictions, dataset, split)
     if as_json:
         about = {"data": dataset.name, "split": split, **({} if run is None else {"run": str(run)}), **origin}
         print_json({**report.to_dict(), **about, "seconds": round(time.perf_counter() - start, 2)})
@@ -80,7 +81,7 @@ def _load(run: Path, tail: float | None, device: str, exact: bool) -> Model:
     return Model.load(run, tail=tail, device=device, exact=exact)
 
 
-def _of_model(model: Model, data: Dataset, split: str, heads: str) -> tuple[Report, dict[str, Any]]:
+def _evaluate_model(model: Model, data: Dataset, split: str, heads: str) -> tuple[Report, dict[str, Any]]:
     import resource
 
     report = model.evaluate(data, split, heads=heads)
@@ -88,7 +89,7 @@ def _of_model(model: Model, data: Dataset, split: str, heads: str) -> tuple[Repo
     return report, {"heads": heads, "peak_mib": round(peak)}
 
 
-def _of_file(path: Path, data: Dataset, split: str) -> tuple[Report, dict[str, Any]]:
+def _evaluate_file(path: Path, data: Dataset, split: str) -> tuple[Report, dict[str, Any]]:
     from megalabel.data.predictions import read_predictions
     from megalabel.metrics.measure import measure
 

@@ -1,4 +1,4 @@
-"""``megalabel explain``: why a label fits a text."""
+"""``megalabel explain``: the reasons for a prediction."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ def explain(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a saved model.")],
     text: Annotated[str, typer.Option(help="The text.")],
     label: Annotated[
-        str | None, typer.Option(help="Uid, text, part of the text or number of a label; the best if left out.")
+        str | None, typer.Option(help="Uid, text, part of the text or id of a label; the best one by default.")
     ] = None,
     k: Annotated[int, typer.Option("-k", help="Training texts and related labels to show.", min=1)] = 5,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Say why a label fits a text: heads, training texts with the label, labels seen with it.
+    """Explain why a label fits a text.
+
+    Shows the score of each head, the nearest training texts with the label, and the labels
+    they have in common with it.
 
     Example: megalabel explain runs/first --text "inverse of a square matrix"
     """
@@ -36,27 +39,27 @@ def explain(
 
     model = Model.load(run, device=device)
     uid = None if label is None else model.labels.uids[find_label(label, model.labels)]
-    found = model.explain(text, uid, k)
+    explanation = model.explain(text, uid, k)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(explanation))
     else:
-        typer.echo("\n".join(_lines(found)))
+        typer.echo("\n".join(_lines(explanation)))
 
 
-def _lines(found: Explanation) -> list[str]:
-    chance = "" if found.probability is None else f", probability {found.probability:.3f}"
-    seen = "added after training" if found.added else f"{found.points:,} training points, {found.frequency}"
-    lines = [f"{found.label}  ({found.uid})", f"rank {found.rank}{chance}; {seen}", "", "heads        score      adds"]
-    lines += [f"{part.head:<10} {part.score:>7.3f} {part.adds:>+9.3f}" for part in found.heads]
-    if found.probability is not None:
-        lines.append(f"{'frequency':<10} {'':>7} {found.rest:>+9.3f}")
-    lines.append(f"{'all':<10} {'':>7} {found.total:>+9.3f}")
-    if not found.texts_kept:
-        return [*lines, "", "training texts were not kept with this model"]
-    if found.nearest:
+def _lines(why: Explanation) -> list[str]:
+    probability = "" if why.probability is None else f", probability {why.probability:.3f}"
+    seen = "added after training" if why.added else f"{why.points:,} training points, {why.frequency}"
+    lines = [f"{why.label}  ({why.uid})", f"rank {why.rank}{probability}; {seen}", "", "heads        score      adds"]
+    lines += [f"{part.head:<10} {part.score:>7.3f} {part.adds:>+9.3f}" for part in why.heads]
+    if why.probability is not None:
+        lines.append(f"{'frequency':<10} {'':>7} {why.rest:>+9.3f}")
+    lines.append(f"{'all':<10} {'':>7} {why.total:>+9.3f}")
+    if not why.texts_kept:
+        return [*lines, "", "this model was saved without its training texts"]
+    if why.nearest:
         lines += ["", "nearest training texts with this label"]
-        lines += [f"{near.similarity:>6.3f}  {shorten(near.text, 90)}" for near in found.nearest]
-    if found.related:
-        lines += ["", "labels that training texts carry with it"]
-        lines += [f"{one.share:>6.1%}  {shorten(one.text, 90)}" for one in found.related]
+        lines += [f"{near.similarity:>6.3f}  {shorten(near.text, 90)}" for near in why.nearest]
+    if why.related:
+        lines += ["", "labels that share training texts with it"]
+        lines += [f"{label.share:>6.1%}  {shorten(label.text, 90)}" for label in why.related]
     return lines

@@ -1,4 +1,4 @@
-"""``megalabel export``: the dual tower of a model for other programs."""
+"""``megalabel export``: write the dual encoder of a model for other programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["export"]
 
 
 class Target(StrEnum):
-    """Who reads the folder."""
+    """The program that reads the folder."""
 
     sentence_transformers = "sentence-transformers"
     onnx = "onnx"
@@ -25,25 +25,25 @@ class Target(StrEnum):
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a saved model.")],
-    to: Annotated[Target, typer.Option(help="Who is to read it.")],
+    to: Annotated[Target, typer.Option(help="Target program.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
     head: Annotated[
-        str | None, typer.Option(help="A head with tower: text; by default the first.", show_default=False)
+        str | None, typer.Option(help="A head with tower: text; the first one by default.", show_default=False)
     ] = None,
     int8: Annotated[
-        bool, typer.Option("--int8", help="onnx: a second graph with 8-bit weights; needs --data.")
+        bool, typer.Option("--int8", help="onnx: also write a graph with 8-bit weights; requires --data.")
     ] = False,
     data: Annotated[
         str | None, typer.Option("--data", "-d", metavar="D", help="onnx: measure P@1 of the graphs on this data set.")
     ] = None,
-    split: Annotated[str, typer.Option(help="Which rows: test, val or train.")] = "test",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DIR if it is there.")] = False,
+    split: Annotated[str, typer.Option(help="Rows to measure on: test, val or train.")] = "test",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DIR if it exists.")] = False,
     data_format: FormatOption = None,
 ) -> None:
-    """Write the dual tower of a model, transformer and text head, for sentence-transformers or ONNX Runtime.
+    """Export the dual encoder of a model to sentence-transformers or ONNX Runtime.
 
-    Vectors are those of the model. Free vectors, fitted heads and fusion stay behind, as
-    the last lines say.
+    Writes the transformer and its text head; the vectors are those of the model. Free
+    vectors, fitted heads and fusion are not exported; the last lines list what is missing.
 
     Example: megalabel export runs/first --to sentence-transformers --out first-st
 
@@ -57,17 +57,17 @@ def export(
     from megalabel.model import Model
 
     if to is not Target.onnx and (int8 or data is not None):
-        raise SettingError("--int8 and --data are for --to onnx", remedy="leave them out")
+        raise SettingError("--int8 and --data are for --to onnx", remedy="drop them")
     if int8 and data is None:
-        raise SettingError("8-bit weights lose something", remedy="give --data D to see how much")
+        raise SettingError("--int8 requires --data", remedy="give --data D to measure the loss of accuracy")
     check_target(out, overwrite=overwrite)
     dataset = None if data is None else load(data, format=data_format, say=say)
     if dataset is not None:
-        dataset.split(split)  # says so where there is none, before the work
+        dataset.split(split)  # a missing split is an error, before the work
     model = Model.load(run, device="cpu")
     if dataset is not None and list(dataset.labels.uids) != list(model.labels.uids):
         raise SettingError(
-            f"{dataset.name} does not have the labels of this model", remedy="give the data it was trained for"
+            f"{dataset.name} does not have the labels of this model", remedy="give the data set that it was trained on"
         )
     if to is Target.onnx:
         tower = export_onnx(model, out, head=head, int8=int8, overwrite=overwrite)
@@ -75,19 +75,19 @@ def export(
         tower = export_sentence_transformers(model, out, head=head, overwrite=overwrite)
     if dataset is not None:
         _measure(out, dataset, split)
-    say(f"{out}: head {tower.name}, vectors of {tower.head.dim} numbers, {model.state.alive:,} label texts")
+    say(f"{out}: head {tower.name}, vectors of {tower.head.dim} dimensions, {model.state.alive:,} label texts")
     if tower.left:
-        say(f"left behind: {', '.join(tower.left)}")
+        say(f"not exported: {', '.join(tower.left)}")
 
 
 def _measure(folder: Path, data: Dataset, split: str) -> None:
-    """Print P@1 and P@5 of each graph, and what 8 bits cost."""
+    """Print P@1 and P@5 of each graph, and the loss by 8-bit weights."""
     from megalabel.integrations.measure_onnx import measure_onnx
 
-    found = measure_onnx(folder, data, split)
-    for name, metrics in found.items():
+    graphs = measure_onnx(folder, data, split)
+    for name, metrics in graphs.items():
         size = (folder / name).stat().st_size / 1e6
         typer.echo(f"{name}: {size:.1f} MB, " + ", ".join(f"{key} {value:.2f}" for key, value in metrics.items()))
-    if len(found) == 2:
-        full, small = (metrics["P@1"] for metrics in found.values())
-        typer.echo(f"8 bits cost {full - small:.2f} points of P@1")
+    if len(graphs) == 2:
+        full, small = (metrics["P@1"] for metrics in graphs.values())
+        typer.echo(f"8-bit weights cost {full - small:.2f} points of P@1")

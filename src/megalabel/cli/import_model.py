@@ -1,4 +1,4 @@
-"""``megalabel import``: models that other programs have trained."""
+"""``megalabel import``: read models trained by other programs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from megalabel.cli._options import DataOption, FormatOption, say
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Read models that other programs have trained.", no_args_is_help=True)
+app = typer.Typer(help="Import models trained by other programs.", no_args_is_help=True)
 
 
 class Pooling(StrEnum):
-    """How token vectors become one."""
+    """How token vectors are pooled."""
 
     cls = "cls"
     mean = "mean"
@@ -30,22 +30,25 @@ def _main() -> None:
 
 @app.command()
 def dexml(
-    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="model.pt, or the folder of a model.")],
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A file model.pt, or a model folder.")],
     data: DataOption,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the model to write.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write the model to.")],
     base: Annotated[
-        str | None, typer.Option(help="Folder or name of the model training began from: its config and tokenizer.")
+        str | None, typer.Option(help="Folder or name of the pretrained model, for its config and tokenizer.")
     ] = None,
-    pooling: Annotated[Pooling | None, typer.Option(help="tf_pooler of the run.")] = None,
-    max_length: Annotated[int | None, typer.Option(help="tf_max_len of the run.", min=3)] = None,
-    normalise: Annotated[bool | None, typer.Option("--normalise/--no-normalise", help="norm_embs of the run.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DIR if it is there.")] = False,
+    pooling: Annotated[Pooling | None, typer.Option(help="tf_pooler of the DEXML run.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="tf_max_len of the DEXML run.", min=3)] = None,
+    normalise: Annotated[
+        bool | None, typer.Option("--normalise/--no-normalise", help="norm_embs of the DEXML run.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DIR if it exists.")] = False,
     data_format: FormatOption = None,
 ) -> None:
-    """Turn a checkpoint of the DEXML code into a model: predict, evaluate and export as with any other.
+    """Import a checkpoint of the DEXML code.
 
-    Settings not given come from config.yaml beside the checkpoint, else from the released
-    configuration for the data set of that name. Pickled programs are refused.
+    The result works with predict, evaluate and export like any other model. Missing settings
+    come from config.yaml beside the checkpoint, else from the released configuration for the
+    data set. Pickled code is refused.
 
     Example: megalabel import dexml Results/DEXML/EURLex-4K/run/model.pt --data Datasets/EURLex-4K --out eurlex
     """

@@ -1,4 +1,4 @@
-"""``megalabel predict``: labels for texts."""
+"""``megalabel predict``: the best labels of texts."""
 
 from __future__ import annotations
 
@@ -13,124 +13,122 @@ import typer
 from megalabel.cli._options import DeviceOption, HeadsOption, JsonOption, TailOption, print_json, say
 
 if TYPE_CHECKING:
-    from megalabel.model.write_found import Found
+    from megalabel.model.prediction import PredictedRow
 
 __all__ = ["predict"]
 
 
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a saved model.")],
-    text: Annotated[list[str] | None, typer.Option(help="A text; may be given several times.")] = None,
+    text: Annotated[list[str] | None, typer.Option(help="A text; repeat for several.")] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--input", metavar="FILE", help="One text a line, JSON lines, CSV, TSV or Parquet; any size."),
+        typer.Option("--input", metavar="FILE", help="One text per line, JSON lines, CSV, TSV or Parquet; any size."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write .jsonl, .csv, .tsv or .parquet.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Write predictions to .jsonl, .csv, .tsv or .parquet.")
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="Labels for each text.", min=1)] = 5,
+    k: Annotated[int, typer.Option("-k", help="Labels per text.", min=1)] = 5,
     min_score: Annotated[
-        float | None, typer.Option(help="Leave out labels below; for a fused model that is a probability.")
+        float | None, typer.Option(help="Drop labels with a lower score; scores of a fused model are probabilities.")
     ] = None,
     heads: HeadsOption = "all",
-    heads_scores: Annotated[bool, typer.Option("--heads-scores", help="Give the score by every head too.")] = False,
+    heads_scores: Annotated[bool, typer.Option("--heads-scores", help="Also give the scores by every head.")] = False,
     tail: TailOption = None,
     input_format: Annotated[
-        str | None, typer.Option("--input-format", help="text, jsonl, csv, tsv, parquet; by the name if left out.")
+        str | None,
+        typer.Option("--input-format", help="text, jsonl, csv, tsv or parquet; detected from the name by default."),
     ] = None,
     out_format: Annotated[
-        str | None, typer.Option("--format", help="jsonl, csv, tsv or parquet; by the name of --out if left out.")
+        str | None,
+        typer.Option("--format", help="jsonl, csv, tsv or parquet; detected from the name of --out by default."),
     ] = None,
     text_column: Annotated[str | None, typer.Option(help="Tables: the column with the text.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out if it exists.")] = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Print the best labels of texts, or write those of a whole file.
+    """Predict the best labels of texts or of a whole file.
 
-    A file is read and written as a stream: memory does not grow with it. The file of --out has its
-    name only once it is whole.
+    Files are streamed, so memory does not grow with their size. The file of --out appears
+    only once it is complete.
 
     Example: megalabel predict runs/first --text "inverse of a square matrix"
 
-    Example: megalabel predict runs/first --input texts.csv --out found.jsonl -k 10 --min-score 0.2
+    Example: megalabel predict runs/first --input texts.csv --out labels.jsonl -k 10 --min-score 0.2
 
     With several processes: torchrun --nproc-per-node=4 -m megalabel predict ...
     """
     from megalabel.errors import SettingError
     from megalabel.model import Model
-    from megalabel.model.predict_ranks import predict_ranks
-    from megalabel.model.predict_stream import predict_stream
-    from megalabel.model.read_texts import format_of, read_texts
+    from megalabel.model.predict_file import file_format, predict_ranks, predict_stream, read_texts
     from megalabel.training.distributed import join
 
-    given = [(str(place), one) for place, one in enumerate(text or [])]
+    typed = [(str(row), words) for row, words in enumerate(text or [])]
     with join() as ranks:
-        if not given and source is None:
-            raise SettingError("there is nothing to predict", remedy="give --text or --input")
-        kind = None if out is None else ranks.broadcast(lambda: _target(out, out_format, source, overwrite))
+        if not typed and source is None:
+            raise SettingError("nothing to predict", remedy="give --text or --input")
+        kind = None if out is None else ranks.broadcast(lambda: _out_format(out, out_format, source, overwrite))
         if source is not None:
-            format_of(source, input_format)
+            file_format(source, input_format)  # an unknown format is an error before the model is read
         model = Model.load(run, tail=tail, device=ranks.device(device))
         if k > len(model.labels) and ranks.first:
-            say(f"the model has {len(model.labels):,} labels, so -k {k:,} gives all of them")
+            say(f"the model has {len(model.labels):,} labels; -k {k:,} returns all of them")
         read: Iterable[tuple[str, str]] = () if source is None else read_texts(source, input_format, text_column)
         options: dict[str, Any] = {"k": k, "heads": heads, "min_score": min_score, "head_scores": heads_scores}
         if ranks.alone:
-            found = predict_stream(model, chain(given, read), **options)
+            blocks = predict_stream(model, chain(typed, read), **options)
         else:
-            found = predict_ranks(model, chain(given, read), ranks, **options)
+            blocks = predict_ranks(model, chain(typed, read), ranks, **options)
         if not ranks.first:
-            deque(found, maxlen=0)  # the first rank has them
+            deque(blocks, maxlen=0)  # rank 0 gets them
         elif out is not None and kind is not None:
-            rows = _write(out, kind, found, model.heads if heads_scores else [])
-            say(f"{rows:,} texts, written to {out}")
+            count = _write(out, kind, blocks, model.heads if heads_scores else [])
+            say(f"{out}: wrote the labels of {count:,} texts")
         elif as_json:
-            print_json({"predictions": [_document(row) for rows in found for row in rows]})
+            print_json({"predictions": [_document(row) for rows in blocks for row in rows]})
         else:
-            _print(found)
+            _print(blocks)
 
 
-def _target(out: Path, given: str | None, source: Path | None, overwrite: bool) -> str:
-    """Return the format to write, or refuse before any work is done."""
+def _out_format(out: Path, name: str | None, source: Path | None, overwrite: bool) -> str:
+    """Return the format to write; refuse a target that cannot be written, before any work."""
     from megalabel.errors import SettingError, WriteError
-    from megalabel.model.read_texts import format_of
+    from megalabel.model.predict_file import file_format
 
-    kind = format_of(out, given)
+    kind = file_format(out, name)
     if kind == "text":
-        raise SettingError(
-            f"predictions cannot be written as {out.name}", remedy="choose .jsonl, .csv, .tsv or .parquet"
-        )
+        raise SettingError(f"cannot write predictions as {out.name}", remedy="choose .jsonl, .csv, .tsv or .parquet")
     if source is not None and out.exists() and source.exists() and out.samefile(source):
-        raise SettingError("--out is the file of --input", remedy="choose another name")
+        raise SettingError("--out and --input are the same file", remedy="choose another name")
     if out.exists() and not overwrite:
         raise WriteError("this file exists", path=out, remedy="choose another name or --overwrite")
     return kind
 
 
-def _write(out: Path, kind: str, found: Iterable[list[Found]], heads: list[str]) -> int:
-    from megalabel.model.write_found import write_found
+def _write(out: Path, kind: str, blocks: Iterable[list[PredictedRow]], heads: list[str]) -> int:
+    from megalabel.model.predict_file import write_predictions
 
     total = 0
-    with write_found(out, kind, heads) as write:
-        for rows in found:
+    with write_predictions(out, kind, heads) as write:
+        for rows in blocks:
             write(rows)
             total += len(rows)
     return total
 
 
-def _document(row: Found) -> list[dict[str, object]]:
+def _document(row: PredictedRow) -> list[dict[str, object]]:
     """Return the labels of one text for JSON."""
     return [
-        {"id": one.id, "uid": one.uid, "text": one.text, "score": one.score}
-        | ({"heads": {name: values[place] for name, values in row.heads.items()}} if row.heads else {})
-        for place, one in enumerate(row.labels)
+        {"id": label.id, "uid": label.uid, "text": label.text, "score": label.score}
+        | ({"heads": {name: values[rank] for name, values in row.heads.items()}} if row.heads else {})
+        for rank, label in enumerate(row.labels)
     ]
 
 
-def _print(found: Iterable[list[Found]]) -> None:
-    for row in chain.from_iterable(found):
+def _print(blocks: Iterable[list[PredictedRow]]) -> None:
+    for row in chain.from_iterable(blocks):
         typer.echo(row.text)
-        for place, one in enumerate(row.labels):
-            own = "".join(f"  {name} {values[place]:.3f}" for name, values in row.heads.items())
-            typer.echo(f"  {one.score:.3f}  {one.text}{own}")
+        for rank, label in enumerate(row.labels):
+            by_head = "".join(f"  {name} {values[rank]:.3f}" for name, values in row.heads.items())
+            typer.echo(f"  {label.score:.3f}  {label.text}{by_head}")

@@ -1,4 +1,4 @@
-"""``megalabel recipes`` and ``megalabel show``: what can be trained."""
+"""``megalabel recipes`` and ``megalabel show``: the recipes that can be trained."""
 
 from __future__ import annotations
 
@@ -16,40 +16,44 @@ __all__ = ["recipes", "show"]
 
 def recipes(
     as_json: JsonOption = False,
-    as_table: Annotated[bool, typer.Option("--table", help="Show the parts of every recipe side by side.")] = False,
+    as_table: Annotated[bool, typer.Option("--table", help="Print a table of the parts of every recipe.")] = False,
 ) -> None:
-    """List the recipes: every system as a short file over the same parts."""
+    """List the recipes.
+
+    A recipe describes one published system as a short file over shared parts.
+
+    Example: megalabel recipes --table
+    """
     from megalabel.errors import SettingError
     from megalabel.recipes import list_recipes, load_recipe
     from megalabel.recipes.published import load_published
 
     if as_json and as_table:
-        raise SettingError("--json and --table are two ways to print the same", remedy="choose one")
-    found = [load_recipe(name) for name in list_recipes()]
+        raise SettingError("--json and --table exclude each other", remedy="choose one")
+    all_recipes = [load_recipe(name) for name in list_recipes()]
     if as_table:
-        typer.echo(_table(found))
+        typer.echo(_table(all_recipes))
         return
     if as_json:
-        published = {name: [part.model_dump(mode="json") for part in load_published(name)] for name in list_recipes()}
         keys = {"name", "paper", "about", "differs"}
-        print_json(
-            [recipe.model_dump(mode="json", include=keys) | {"published": published[recipe.name]} for recipe in found]
-        )
+        print_json([
+            recipe.model_dump(mode="json", include=keys)
+            | {"published": [figures.model_dump(mode="json") for figures in load_published(recipe.name)]}
+            for recipe in all_recipes
+        ])  # fmt: skip
         return
-    for recipe in found:
+    for recipe in all_recipes:
         typer.echo(f"{recipe.name:<14} {recipe.about}")
 
 
-def _table(found: list[Recipe]) -> str:
-    """Return one line for each recipe with the parts in which systems differ."""
+def _table(recipes: list[Recipe]) -> str:
+    """Return one line per recipe with the parts in which the systems differ."""
     from megalabel.batching.settings import SampledBatching
 
-    rows = [("recipe", "encoder", "heads", "loss", "batch", "order", "positives", "labels in a step", "epochs")]
-    for recipe in found:
-        batching, losses = (
-            recipe.batching,
-            dict.fromkeys(head.loss.kind for head in recipe.dense_heads.values() if head.loss is not None),
-        )
+    rows = [("recipe", "encoder", "heads", "loss", "batch", "order", "positives", "labels per step", "epochs")]
+    for recipe in recipes:
+        batching = recipe.batching
+        losses = dict.fromkeys(head.loss.kind for head in recipe.dense_heads.values() if head.loss is not None)
         positives, labels = "all", [batching.labels]
         if isinstance(batching, SampledBatching):
             count = getattr(batching.positives, "count", None)
@@ -73,17 +77,22 @@ def _table(found: list[Recipe]) -> str:
     )
 
 
-def show(recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name or a YAML file.")]) -> None:
-    """Explain a recipe: its paper, what differs from its neighbours, published figures, and the recipe itself."""
+def show(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `megalabel recipes`, or a YAML file.")],
+) -> None:
+    """Show a recipe: its paper, how it differs from others, published figures, and its settings.
+
+    Example: megalabel show unidec-cpu
+    """
     from megalabel.recipes import load_recipe
     from megalabel.recipes.load_recipe import dump_recipe
     from megalabel.recipes.published import load_published
 
-    found = load_recipe(recipe)
-    typer.echo(f"{found.name}: {found.about}\npaper: {found.paper}")
-    if found.differs:
-        typer.echo(f"differs {found.differs}")
+    loaded = load_recipe(recipe)
+    typer.echo(f"{loaded.name}: {loaded.about}\npaper: {loaded.paper}")
+    if loaded.differs:
+        typer.echo(f"differs {loaded.differs}")
     for figure in load_published(recipe):
         metrics = ", ".join(f"{name} {value}" for name, value in figure.metrics.items())
         typer.echo(f"published on {figure.data}: {metrics} ({figure.source})")
-    typer.echo(f"\n{dump_recipe(found)}", nl=False)
+    typer.echo(f"\n{dump_recipe(loaded)}", nl=False)

@@ -1,4 +1,4 @@
-"""``megalabel serve``: a model as an HTTP server."""
+"""``megalabel serve``: serve a model over HTTP."""
 
 from __future__ import annotations
 
@@ -18,42 +18,51 @@ __all__ = ["serve"]
 def serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a saved model.")],
     host: Annotated[
-        str, typer.Option(help="The address to listen on; 0.0.0.0 is every address of this machine.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 means all addresses of this machine.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one and says which.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one and prints it.")
+    ] = 8000,
     save: Annotated[
-        bool, typer.Option("--save", help="Write labels changed by requests to RUN, soon after and at the end.")
+        bool, typer.Option("--save", help="Save label changes made by requests to RUN, shortly after each and on exit.")
     ] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse to change labels.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse requests that change labels.")] = False,
     api_key_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Ask for the key in this file; else for that of MEGALABEL_API_KEY, if set."),
+        typer.Option(
+            metavar="FILE", help="Require the API key in this file; by default that of MEGALABEL_API_KEY, if set."
+        ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Answer to this name too, as a proxy may use; * is any. Several times."),
+        typer.Option(
+            metavar="NAME", help="Also accept this host name, as behind a proxy; * accepts any. Repeat for several."
+        ),
     ] = None,
-    max_texts: Annotated[int, typer.Option(min=1, help="Texts in one request.")] = 1_000,
-    max_k: Annotated[int, typer.Option(min=1, help="Labels for one text.")] = 1_000,
-    max_characters: Annotated[int, typer.Option(min=1, help="Characters of one text.")] = 100_000,
-    max_body: Annotated[int, typer.Option(min=1, metavar="MIB", help="Mebibytes of one request.")] = 16,
-    max_added: Annotated[int, typer.Option(min=1, help="Labels added since the start.")] = 100_000,
-    queue: Annotated[int, typer.Option(min=1, help="Texts that may wait; further requests get 429.")] = 4_096,
-    batch: Annotated[int, typer.Option(min=1, help="Texts in one call of the model.")] = 256,
+    max_texts: Annotated[int, typer.Option(min=1, help="Maximum texts per request.")] = 1_000,
+    max_k: Annotated[int, typer.Option(min=1, help="Maximum labels per text.")] = 1_000,
+    max_characters: Annotated[int, typer.Option(min=1, help="Maximum characters per text.")] = 100_000,
+    max_body: Annotated[int, typer.Option(min=1, metavar="MIB", help="Maximum size of a request, in MiB.")] = 16,
+    max_added: Annotated[int, typer.Option(min=1, help="Maximum labels added since the start.")] = 100_000,
+    queue: Annotated[int, typer.Option(min=1, help="Maximum texts waiting; further requests get status 429.")] = 4_096,
+    batch: Annotated[int, typer.Option(min=1, help="Maximum texts per call of the model.")] = 256,
     timeout: Annotated[
-        float, typer.Option(min=0.01, metavar="SECONDS", help="Time to read a request, and to answer it.")
+        float, typer.Option(min=0.01, metavar="SECONDS", help="Time limit to read a request, and to answer it.")
     ] = 30.0,
-    log_requests: Annotated[bool, typer.Option("--log-requests", help="A line on standard error for each.")] = False,
-    unbatched: Annotated[bool, typer.Option("--unbatched", hidden=True, help="One request in each call.")] = False,
+    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log each request on standard error.")] = False,
+    unbatched: Annotated[
+        bool, typer.Option("--unbatched", hidden=True, help="One request per call of the model.")
+    ] = False,
     tail: TailOption = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Search exactly, though an index is saved with the model.")
+        bool, typer.Option("--exact", help="Ignore the index saved with the model and search exactly.")
     ] = False,
     device: DeviceOption = "auto",
 ) -> None:
-    """Serve a model: predictions, live labels, explanations, and a page to try them.
+    """Serve a model over HTTP, with a web page to try it.
 
-    Ctrl-C stops it: requests under way are finished first. Labels changed by requests live in memory unless --save.
+    The API predicts, explains, and changes labels. Label changes stay in memory unless --save
+    is given. Ctrl-C finishes the current requests and stops.
 
     Example: megalabel serve runs/first
 
@@ -69,29 +78,29 @@ def serve(
         timeout=timeout, read_only=read_only, save=run if save else None, api_key=_api_key(api_key_file),
         hosts=(*LOOPBACK, host, *(allow_host or ())), any_address=host in ("0.0.0.0", "::"), log_requests=log_requests,
     )  # fmt: skip
-    place = bind(host, port)
+    socket = bind(host, port)
 
     from megalabel.model import Model
     from megalabel.model.changing import changing
     from megalabel.model.store import find_model
     from megalabel.serve.run_server import run_server
 
-    with ExitStack() as held:
+    with ExitStack() as locks:
         if save:
             folder = find_model(run)
             settings = replace(settings, save=folder)
-            held.enter_context(changing(folder, say))
+            locks.enter_context(changing(folder, say))
         model = Model.load(run, tail=tail, device=device, exact=exact)
         if settings.api_key is None and not is_loopback(host):
-            who = f"anyone who can reach {host}"
-            say(f"{who} can use this server and change its labels; see --api-key-file, --read-only")
-        os.environ["MEGALABEL_PROGRESS"] = "0"  # no bar for every request
+            warning = f"anyone who can reach {host} can use this server and change its labels"
+            say(f"{warning}; see --api-key-file, --read-only")
+        os.environ["MEGALABEL_PROGRESS"] = "0"  # no progress bar for each request
         _log_to_stderr(log_requests)
 
         def ready(address: str) -> None:
             typer.echo(f"serving {run} ({model.state.alive:,} labels): {address} (API: {address}docs); Ctrl-C stops it")
 
-        run_server(model, settings, place, ready)
+        run_server(model, settings, socket, ready)
 
 
 def _need_extra() -> None:
@@ -113,9 +122,9 @@ def _api_key(path: Path | None) -> str | None:
     try:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError("this file with the API key cannot be read", path=path) from error
+        raise DataError("cannot read the API key file", path=path) from error
     if not key or key.split() != [key]:
-        raise SettingError("this file should hold one API key without spaces", path=path)
+        raise SettingError("expected one API key without spaces in this file", path=path)
     return key
 
 

@@ -1,4 +1,4 @@
-"""``megalabel train``: train by a recipe."""
+"""``megalabel train``: train a recipe on a data set."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from megalabel.cli._options import DataOption, FormatOption, OwnDeviceOption, say
-from megalabel.cli._report_run import report_run
+from megalabel.cli._options import DataOption, FormatOption, OwnDeviceOption, report_run, say
 
 __all__ = ["train"]
 
@@ -17,30 +16,33 @@ __all__ = ["train"]
 def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `megalabel recipes`, or a YAML file.")],
     data: DataOption,
-    out: Annotated[Path, typer.Option(metavar="RUN", help="Folder of the run: recipe, metrics, checkpoints, model.")],
+    out: Annotated[
+        Path, typer.Option(metavar="RUN", help="Folder to write: recipe, metrics, checkpoints, model, report.")
+    ],
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe: training.epochs=3")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the recipe: training.epochs=3"),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="In place of the recipe's seed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; overrides the recipe.")] = None,
     device: OwnDeviceOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in RUN stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in RUN from its last checkpoint.")] = False,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Measure on the test rows and write RUN/report.html.")
     ] = True,
     data_format: FormatOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Go on even if memory seems too small.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Train even if the memory seems too small.")] = False,
     timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="Under torchrun: how long one rank waits for another.")
+        float, typer.Option(min=1, metavar="SECONDS", help="With torchrun: how long a rank waits for another.")
     ] = 600,
 ) -> None:
-    """Train a model and keep the whole run in a folder.
+    """Train a recipe on a data set and write the run to a folder.
 
-    Everything is selected on validation rows, which are held out of train where the data
-    has none. Ctrl-C saves; --resume goes on as if nothing had happened.
+    Checkpoints and weights are selected on validation rows, which are held out of train if
+    the data has none. Ctrl-C saves the state; --resume continues with identical results.
 
     Example: megalabel train unidec-cpu --data pydocs --out runs/first
 
-    On several processors or machines: torchrun --nproc-per-node=4 -m megalabel train ...
+    On several devices or machines: torchrun --nproc-per-node=4 -m megalabel train ...
     """
     from megalabel.data.load import load
     from megalabel.device import find_device
@@ -50,30 +52,33 @@ def train(
     from megalabel.training.distributed import join
     from megalabel.training.phase import Stopped
 
-    own = [*([] if seed is None else [f"seed={seed}"]), *([] if device is None else [f"training.device={device}"])]
+    overrides = [
+        *([] if seed is None else [f"seed={seed}"]),
+        *([] if device is None else [f"training.device={device}"]),
+    ]
     with join(timeout=timeout) as ranks:
-        wanted = load_recipe(recipe, [*(changes or []), *own])
-        place = find_device(ranks.device(wanted.training.device))
+        loaded = load_recipe(recipe, [*(changes or []), *overrides])
+        found_device = find_device(ranks.device(loaded.training.device))
         dataset = ranks.rank0_first(
             lambda: load(data, format=data_format, say=say if ranks.first else lambda line: None)
         )
         if not force:
-            check_memory(wanted, dataset, str(place))
+            check_memory(loaded, dataset, str(found_device))
         try:
-            model = train_rank(wanted, dataset, out, resume=resume, ranks=ranks, say=say)
+            model = train_rank(loaded, dataset, out, resume=resume, ranks=ranks, say=say)
         except Stopped:
-            again = [*ranks.command, "train", recipe, "--data", data, "--out", str(out)]
-            again += [part for change in changes or [] for part in ("--set", change)]
-            again += [] if seed is None else ["--seed", str(seed)]
-            again += [] if device is None else ["--device", device]
-            again += [] if data_format is None else ["--from", data_format]
-            again += [] if report else ["--no-report"]
-            again += ["--force"] if force else []
+            command = [*ranks.command, "train", recipe, "--data", data, "--out", str(out)]
+            command += [part for change in changes or [] for part in ("--set", change)]
+            command += [] if seed is None else ["--seed", str(seed)]
+            command += [] if device is None else ["--device", device]
+            command += [] if data_format is None else ["--from", data_format]
+            command += [] if report else ["--no-report"]
+            command += ["--force"] if force else []
             if ranks.first:
-                say(f"stopped, and saved; go on with: {shlex.join([*again, '--resume'])}")
+                say(f"stopped and saved; continue with: {shlex.join([*command, '--resume'])}")
             raise
     if model is None:
-        return  # the first rank has it
+        return  # rank 0 has it
     if report:
         report_run(out, model, dataset)
-    say(f"{out}: done; try: megalabel predict {shlex.quote(str(out))} --text '...'")
+    say(f"{out}: done; next: megalabel predict {shlex.quote(str(out))} --text '...'")

@@ -1,7 +1,7 @@
-"""Fusion: candidates of several heads, scored by all, one probability per query and label."""
+"""Fusion: all heads score the candidates of every head; one probability per query and label."""
 
 from megalabel.fusion.calibrate import Calibration, expected_calibration_error
+from megalabel.fusion.candidates import union
 from megalabel.fusion.fuse import Fusion
-from megalabel.fusion.union import union
 
 __all__ = ["Calibration", "Fusion", "expected_calibration_error", "union"]

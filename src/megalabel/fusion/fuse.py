@@ -1,4 +1,4 @@
-"""One probability per query and label from the scores of several heads."""
+"""Fusion: one probability per query and label from the scores of several heads."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from scipy.special import log_expit
 
 from megalabel.errors import DataError, SettingError
-from megalabel.fusion._rows import (
-    best_first,
-    cells_of,
-    check_candidates,
-    known_scores,
-    labels_of,
-    live_cells,
-    logs_of,
-    numbers,
-)
-from megalabel.fusion._weights import features, fit_weights, scale_of
 from megalabel.fusion.calibrate import Calibration
+from megalabel.fusion.candidates import (
+    best_first,
+    check_candidates,
+    finite_numbers,
+    label_count,
+    live_cells,
+    log_values,
+    present_scores,
+    values_at,
+)
+from megalabel.fusion.logistic import fit_logistic
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
@@ -30,10 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Fusion"]
 
+_ROUNDS = 2  # fit on the hard candidates of the plain sum, then on those of the first fit
+_MIN_SPREAD = 1e-6  # a head whose standardised scores spread less is constant
+
 
 @dataclass(frozen=True)
 class Fusion:
-    """A small logistic model over the scores that every head gives to every candidate.
+    """A small logistic model over the scores of every head for every candidate.
 
     With z_h = (s_h - mean_h) / scale_h for the score of head h, best_h the largest z_h among the
     candidates of the row, and n_l the training points of label l, the log-odds are
@@ -42,13 +45,13 @@ class Fusion:
         g_l = log(1 + n_l) - usual
 
     and p = calibration(f), which keeps the order of f within a row (see
-    :class:`~megalabel.fusion.calibrate.Calibration`). Order within a row rests on weights_h + margins_h,
-    for a label as frequent as the usual candidate; slopes let heads that know a label by its points count
-    more where there are many, and heads that know it by its text where there are few. Margins tell rows
-    apart in which a head is sure from rows in which it is not.
+    :class:`~megalabel.fusion.calibrate.Calibration`). For a label of usual frequency, the order within a
+    row depends on weights_h + margins_h. Slopes give more weight to heads that learn a label from its
+    points where there are many points, and to heads that read its text where there are few. Margins
+    separate rows in which a head is confident from rows in which it is not.
 
-    A missing score (NaN or -inf, from a head that keeps short lists) counts as ``floors_h``, the lowest
-    score that the head gave to any candidate in the fit.
+    A missing score (NaN or -inf, from a head that keeps short lists) is replaced by ``floors_h``, the
+    lowest score of that head in the fit.
 
     >>> from scipy.sparse import csr_matrix
     >>> rng = np.random.default_rng(0)
@@ -63,12 +66,12 @@ class Fusion:
     """
 
     names: tuple[str, ...]  # [H] the heads
-    floors: tuple[float, ...]  # [H] what a missing score counts as
+    floors: tuple[float, ...]  # [H] replaces a missing score
     means: tuple[float, ...]  # [H]
     scales: tuple[float, ...]  # [H], above 0
     weights: tuple[float, ...]  # [H]
     margins: tuple[float, ...]  # [H]
-    slopes: tuple[float, ...]  # [H] change of a weight with the logarithm of the label's frequency
+    slopes: tuple[float, ...]  # [H] change of a weight with the log frequency of the label
     usual: float  # mean of log(1 + n_l) over the candidates
     frequency: float
     bias: float
@@ -88,66 +91,65 @@ class Fusion:
     ) -> Fusion:
         """Fit on validation rows, by penalised logistic regression over their hard candidates.
 
-        Hard are the ``hard`` best candidates of each row, first by the plain sum of z_h, then by a
-        first fit. The many easy candidates are left out: there label frequency tells most, and a model
-        fitted on them trusts it too much at the top, where the ranking is decided.
+        The hard candidates are the ``hard`` best of each row, first by the plain sum of z_h, then by a
+        first fit. The many easy candidates are left out: among them label frequency is the strongest
+        feature, and a model fitted on them relies on it too much at the top of the ranking.
 
-        The penalty pulls towards equal weights, no margins, slopes or frequency: l2/2 times the
-        squared distance, in units of standard deviations, while the slope of the plain sum is nearly
-        free. A few rows therefore give the plain sum, thousands the logistic fit, without a limit
-        between the two. The calibration is fitted on all candidates. Relevant labels that no head
-        proposed do not count.
+        The penalty pulls towards equal weights and towards zero margins, slopes and frequency: l2/2 times
+        the squared distance, in units of standard deviations. The slope of the plain sum is nearly free.
+        So a few rows give the plain sum and thousands give the logistic fit, with a smooth transition.
+        The calibration is fitted on all candidates. Relevant labels that no head proposed are ignored.
 
         Args:
             scores: head name -> [Q, C] scores of the candidates, higher is better.
-            candidates: [Q, C] label ids, each once in its row, padded with -1; see
-                :func:`~megalabel.fusion.union.union`.
+            candidates: [Q, C] label ids, distinct within a row, padded with -1; see
+                :func:`~megalabel.fusion.candidates.union`.
             targets: [Q, L] relevance in [0, 1].
             counts: [L] training points of each label.
-            exclude: [Q, L], its non-zero cells take no part.
-            hard: candidates of each row to fit on.
-            l2: strength of the penalty; 10 weighs about as much as some rows.
+            exclude: [Q, L], non-zero cells are ignored.
+            hard: number of candidates of each row to fit on.
+            l2: strength of the penalty; 10 is worth about as much as a few rows.
 
         Raises:
-            DataError: input that does not fit together, or no relevant candidate at all.
+            DataError: if shapes do not match, or no candidate is relevant.
         """
         _check_settings(scores, hard, l2)
-        labels = labels_of(counts)
+        labels = label_count(counts)
         candidates = check_candidates(candidates, labels)
         live = live_cells(candidates, exclude, labels)
-        truth = cells_of(targets, candidates, labels, "targets")
+        truth = values_at(targets, candidates, labels, "targets")
         if not ((truth >= 0) & (truth <= 1)).all():
             raise DataError("targets must lie in [0, 1]")
         if not truth[live].any():
             raise DataError(
-                "no candidate of any row is relevant, there is nothing to fit on",
-                remedy="give more validation rows, or more candidates",
+                "nothing to fit on: no candidate is relevant",
+                remedy="pass more validation rows or more candidates",
             )
-        floors, means, scales, columns = [], [], [], []
-        for name, given in scores.items():
-            values, known = known_scores(given, live, name)
-            floors.append(float(values[known].min()) if known.any() else 0.0)
-            values = np.where(known, values, floors[-1])
+        floors, means, scales, features = [], [], [], []
+        for name, head_scores in scores.items():
+            values, present = present_scores(head_scores, live, name)
+            floors.append(float(values[present].min()) if present.any() else 0.0)
+            values = np.where(present, values, floors[-1])
             means.append(float(values[live].mean()))
-            scales.append(scale_of(values[live]))
-            columns += features(values, live, means[-1], scales[-1])
-        frequency = logs_of(counts, candidates, "label counts", plus=1.0)
-        usual, spread = float(frequency[live].mean()), scale_of(frequency[live])
-        rare = (frequency - usual) / spread
+            scales.append(_scale(values[live]))
+            features += _score_and_margin(values, live, means[-1], scales[-1])
+        log_counts = log_values(counts, candidates, "label counts", plus=1.0)
+        usual, spread = float(log_counts[live].mean()), _scale(log_counts[live])
+        frequency = (log_counts - usual) / spread
         heads = len(scores)
-        columns += [*(column * rare for column in columns[::2]), rare]
-        found = fit_weights(columns, heads, candidates, live, truth, hard, l2)
+        features += [*(feature * frequency for feature in features[::2]), frequency]
+        weights = _fit_weights(features, heads, candidates, live, truth, hard, l2)
         fusion = cls(
             tuple(scores),
             tuple(floors),
             tuple(means),
             tuple(scales),
-            tuple(found[: 2 * heads : 2].tolist()),
-            tuple(found[1 : 2 * heads : 2].tolist()),
-            tuple((found[2 * heads : 3 * heads] / spread).tolist()),
+            tuple(weights[: 2 * heads : 2].tolist()),
+            tuple(weights[1 : 2 * heads : 2].tolist()),
+            tuple((weights[2 * heads : 3 * heads] / spread).tolist()),
             usual,
-            float(found[-2] / spread),
-            float(found[-1]),
+            float(weights[-2] / spread),
+            float(weights[-1]),
             Calibration(1.0, 0.0),
         )
         logits = fusion._logits(scores, candidates, counts, live)
@@ -161,7 +163,7 @@ class Fusion:
         *,
         exclude: csr_matrix | None = None,
     ) -> NDArray[np.float64]:
-        """Return p [Q, C] of the candidates; 0 for padding and for cells of ``exclude``."""
+        """Return p [Q, C] of the candidates; 0 for padding and excluded cells."""
         return np.exp(self._log_probabilities(scores, candidates, counts, exclude))
 
     def rank(
@@ -177,22 +179,22 @@ class Fusion:
     ) -> TopK:
         """Return the k candidates of each query with the largest p x inverse_propensity^tail.
 
-        With ``tail`` 0 that is p, best for P@k; 0.15 to 0.5 gives up a little of it for PSP@k, and 1
-        is what maximises PSP@k where p is exact. Equal values go to the lower label id; rows with fewer
-        than k candidates end in id -1, score -inf.
+        ``tail`` 0 ranks by p, which is best for P@k; 0.15 to 0.5 trades a little P@k for PSP@k; 1
+        maximises PSP@k if p is exact. Ties go to the lower label id; rows with fewer than k
+        candidates end with id -1 and score -inf.
 
         Args:
-            scores: head name -> [Q, C] scores, of the heads the model was fitted with.
+            scores: head name -> [Q, C] scores, for exactly the heads of the fit.
             candidates: [Q, C] label ids, padded with -1.
             counts: [L] training points of each label.
             k: labels per query.
-            exclude: [Q, L], its non-zero cells are left out.
+            exclude: [Q, L], non-zero cells are left out.
             inverse_propensity: [L] label weights; see
                 :func:`~megalabel.metrics.propensity.inverse_propensity`.
             tail: exponent of those weights, at least 0.
 
         Returns:
-            ids [Q, k] and the values they are ranked by.
+            ids [Q, k] and the values that they are ranked by.
         """
         if k < 1:
             raise SettingError(f"k must be at least 1, not {k}")
@@ -201,7 +203,9 @@ class Fusion:
         value = self._log_probabilities(scores, candidates, counts, exclude)
         ids = np.asarray(candidates, dtype=np.int64)
         if tail:
-            value = value + tail * logs_of(_weights(inverse_propensity, counts), ids, "label weights", plus=0.0)
+            value = value + tail * log_values(
+                _label_weights(inverse_propensity, counts), ids, "label weights", plus=0.0
+            )
         order = best_first(value, ids, k)
         value = np.take_along_axis(value, order, axis=1)
         top = TopK(np.full((len(ids), k), -1, dtype=np.int64), np.full((len(ids), k), -np.inf, dtype=np.float32))
@@ -216,18 +220,18 @@ class Fusion:
         candidates: NDArray[np.integer[Any]],
         counts: NDArray[np.integer[Any]],
     ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64]]:
-        """Return what each head adds to f [Q, C], and what is left: frequency g_l + bias.
+        """Return the term of each head in f [Q, C], and the remaining term: frequency g_l + bias.
 
-        Their sum is f; the order of labels in a row is that of f.
+        The terms sum to f, which orders the labels in a row.
         """
-        ids = check_candidates(candidates, labels_of(counts))
-        frequent = logs_of(counts, ids, "label counts", plus=1.0) - self.usual
-        return dict(self._terms(scores, ids >= 0, frequent)), self.bias + self.frequency * frequent
+        ids = check_candidates(candidates, label_count(counts))
+        frequency = log_values(counts, ids, "label counts", plus=1.0) - self.usual
+        return dict(self._terms(scores, ids >= 0, frequency)), self.bias + self.frequency * frequency
 
     def shares(self) -> dict[str, float]:
-        """Return how much each head counts within a row, in shares of the sum of sizes.
+        """Return the share of each head in the ranking within a row; the absolute values sum to 1.
 
-        That is weights_h + margins_h, of a label of the usual frequency.
+        A share is (weights_h + margins_h) / sum_h |weights_h + margins_h|, for a label of usual frequency.
         """
         sums = {name: w + m for name, w, m in zip(self.names, self.weights, self.margins, strict=True)}
         total = sum(map(abs, sums.values()))
@@ -235,12 +239,12 @@ class Fusion:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers, ready for JSON."""
-        found = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        return {**found, "calibration": self.calibration.to_dict()}
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {**values, "calibration": self.calibration.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Fusion:
-        """Read what :meth:`to_dict` gave; anything else is a DataError."""
+        """Read the output of :meth:`to_dict`; raise a DataError for anything else."""
         keys = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or set(values) != set(keys):
             raise DataError(f"a fusion must hold {', '.join(keys)}")
@@ -248,14 +252,16 @@ class Fusion:
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise DataError(f"names must be a list of head names, not {names!r}")
         if not names or len(set(names)) < len(names):
-            raise DataError("a fusion needs at least one head, and a name of its own for each")
+            raise DataError("a fusion needs at least one head, each with a unique name")
         floors, means, scales, weights, margins, slopes = (
-            numbers(values[key], key, len(names))
+            finite_numbers(values[key], key, len(names))
             for key in ("floors", "means", "scales", "weights", "margins", "slopes")
         )
         if min(scales) <= 0:
             raise DataError("scales must be above 0")
-        (usual,), (frequency,), (bias,) = (numbers([values[key]], key, 1) for key in ("usual", "frequency", "bias"))
+        (usual,), (frequency,), (bias,) = (
+            finite_numbers([values[key]], key, 1) for key in ("usual", "frequency", "bias")
+        )
         calibration = Calibration.from_dict(values["calibration"])
         return cls(tuple(names), floors, means, scales, weights, margins, slopes, usual, frequency, bias, calibration)
 
@@ -266,17 +272,17 @@ class Fusion:
         counts: NDArray[np.integer[Any]],
         exclude: csr_matrix | None,
     ) -> NDArray[np.float64]:
-        """Return log p [Q, C], -inf where there is no candidate."""
+        """Return log p [Q, C]; -inf where there is no candidate."""
         if set(scores) != set(self.names):
             raise DataError(
-                f"scores of the heads {', '.join(scores) or 'none'}, this model fuses {', '.join(self.names)}",
-                remedy="give exactly those",
+                f"scores of the heads {', '.join(scores) or 'none'}, but this model fuses {', '.join(self.names)}",
+                remedy="pass exactly those heads",
             )
-        labels = labels_of(counts)
+        labels = label_count(counts)
         candidates = check_candidates(candidates, labels)
         logits = self._logits(scores, candidates, counts, live_cells(candidates, exclude, labels))
-        found: NDArray[np.float64] = log_expit(self.calibration.log_odds(logits))
-        return found
+        log_probabilities: NDArray[np.float64] = log_expit(self.calibration.log_odds(logits))
+        return log_probabilities
 
     def _logits(
         self,
@@ -285,39 +291,98 @@ class Fusion:
         counts: NDArray[np.integer[Any]],
         live: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
-        """Return f [Q, C], -inf where there is no candidate."""
-        frequent = logs_of(counts, candidates, "label counts", plus=1.0) - self.usual
-        total = self.bias + self.frequency * frequent
-        for _, part in self._terms(scores, live, frequent):
-            total += part
+        """Return f [Q, C]; -inf where there is no candidate."""
+        frequency = log_values(counts, candidates, "label counts", plus=1.0) - self.usual
+        total = self.bias + self.frequency * frequency
+        for _, term in self._terms(scores, live, frequency):
+            total += term
         return np.where(live, total, -np.inf)
 
     def _terms(
-        self, scores: Mapping[str, NDArray[np.floating[Any]]], live: NDArray[np.bool_], frequent: NDArray[np.float64]
+        self, scores: Mapping[str, NDArray[np.floating[Any]]], live: NDArray[np.bool_], frequency: NDArray[np.float64]
     ) -> Iterator[tuple[str, NDArray[np.float64]]]:
-        """Yield what each head adds to f [Q, C]."""
+        """Yield the name and the term in f [Q, C] of each head."""
         heads = zip(
             self.names, self.floors, self.means, self.scales, self.weights, self.margins, self.slopes, strict=True
         )
         for name, floor, mean, scale, weight, margin, slope in heads:
-            given, known = known_scores(scores[name], live, name)
-            value, away = features(np.where(known, given, floor), live, mean, scale)
-            yield name, (weight + slope * frequent) * value + margin * away
+            values, present = present_scores(scores[name], live, name)
+            standardised, to_best = _score_and_margin(np.where(present, values, floor), live, mean, scale)
+            yield name, (weight + slope * frequency) * standardised + margin * to_best
 
 
 def _check_settings(scores: Mapping[str, object], hard: int, l2: float) -> None:
     if not scores:
-        raise DataError("there is no head to fuse", remedy="give the scores of at least one")
+        raise DataError("no head to fuse", remedy="pass the scores of at least one head")
     if hard < 1:
         raise SettingError(f"hard must be at least 1, not {hard}")
     if not (np.isfinite(l2) and l2 > 0):
-        raise SettingError(f"l2 must be above 0, not {l2}", remedy="10 is the usual choice")
+        raise SettingError(f"l2 must be above 0, not {l2}", remedy="the default is 10")
 
 
-def _weights(weights: NDArray[np.floating[Any]] | None, counts: NDArray[np.integer[Any]]) -> NDArray[Any]:
-    """Return the label weights, or say that there are none or not as many as labels."""
+def _label_weights(weights: NDArray[np.floating[Any]] | None, counts: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """Return the label weights; raise if they are missing or their number differs from that of the labels."""
     if weights is None:
         raise SettingError("tail above 0 without label weights", remedy="pass inverse_propensity")
     if np.shape(weights) != np.shape(counts):
         raise DataError(f"label weights {list(np.shape(weights))} for {len(counts)} labels")
     return np.asarray(weights)
+
+
+def _fit_weights(
+    features: list[NDArray[np.float64]],
+    heads: int,
+    candidates: NDArray[np.int64],
+    live: NDArray[np.bool_],
+    truth: NDArray[np.float64],
+    hard: int,
+    l2: float,
+) -> NDArray[np.float64]:
+    """Return the weights of F features [Q, C], and a bias: [F + 1].
+
+    The features are score and margin of each head in turn, then any others. One more feature, the plain
+    sum of the scores, carries what all heads share and is nearly free of penalty; the penalty applies to
+    what each weight adds to it.
+    """
+    count = len(features)
+    shared = np.zeros(count)
+    scores = slice(0, 2 * heads, 2)
+    shared[scores] = [feature[live].std() > _MIN_SPREAD for feature in features[scores]]  # constant heads share nothing
+    plain_sum = _weighted_sum(features, shared)
+    penalty = np.r_[np.full(count, l2), 1.0, 1e-3]
+    centre = np.r_[np.zeros(count), 1.0 / max(1.0, shared.sum()), 0.0]
+    logits = plain_sum
+    for _ in range(_ROUNDS):
+        columns = best_first(np.where(live, logits, -np.inf), candidates, hard)
+        cells = np.zeros_like(live)
+        np.put_along_axis(cells, columns, True, axis=1)
+        cells &= live
+        inputs = np.stack([*(feature[cells] for feature in features), plain_sum[cells], np.ones(cells.sum())], axis=1)
+        fitted = fit_logistic(inputs, truth[cells], penalty, centre)
+        weights: NDArray[np.float64] = fitted[:count] + fitted[count] * shared
+        logits = _weighted_sum(features, weights)
+    return np.append(weights, fitted[-1])
+
+
+def _weighted_sum(features: list[NDArray[np.float64]], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sum_f weights_f features_f [Q, C]."""
+    total = np.zeros_like(features[0])
+    for feature, weight in zip(features, weights.tolist(), strict=True):
+        total += weight * feature
+    return total
+
+
+def _score_and_margin(
+    values: NDArray[np.float64], live: NDArray[np.bool_], mean: float, scale: float
+) -> list[NDArray[np.float64]]:
+    """Return z = (values - mean) / scale [Q, C] and z minus the best z of its row; both 0 outside live cells."""
+    scores = np.where(live, (values - mean) / scale, -np.inf)
+    best = scores.max(axis=1, keepdims=True, initial=-np.inf)
+    margins = np.subtract(scores, best, out=np.zeros_like(scores), where=live)
+    return [np.where(live, scores, 0.0), margins]
+
+
+def _scale(values: NDArray[np.float64]) -> float:
+    """Return the standard deviation, or 1 if it is within rounding error of 0."""
+    spread = float(values.std())
+    return spread if spread > 1e-9 * float(np.abs(values).max(initial=0.0)) else 1.0

@@ -188,6 +188,29 @@ class Model:
         """Return the labels [n, C] that any head proposes, -1 at the end of a row, and their scores by every head."""
         return self._candidates(self.state, texts, exclude)
 
+    def search_with_head_scores(
+        self, texts: Sequence[str], k: int, *, heads: str = "all"
+    ) -> tuple[TopK, dict[str, NDArray[np.float32]]]:
+        """Return :meth:`search` and the scores [n, k] of its labels by every head; each text is encoded once.
+
+        Where an id is -1 the scores are undefined. Answers of all texts are held at once: pass a block of them.
+        """
+        state = self.state
+        asked = self._asked(state, texts)
+        dense = {name: self._dense(state, {name: 1.0}, {name: vectors}) for name, vectors in asked.vectors.items()}
+        answers = dense | state.fitted_answers(asked)
+        if heads in answers:
+            top = answers[heads].best(k, None)
+        elif heads == "all" and self.fusion is not None:
+            width, stats = min(self.recipe.predict.candidates, len(state.labels)), state.stats
+            ids = union(*(answer.best(width, None) for answer in answers.values()))
+            scores = {name: answer.of(ids) for name, answer in answers.items()}
+            rare = inverse_propensity(stats.counts, stats.points, *stats.propensity) if self.tail else None
+            top = self.fusion.rank(scores, ids, state.fitted.counts, k, inverse_propensity=rare, tail=self.tail)
+        else:
+            top = self._dense(state, self.chosen(heads), asked.vectors).best(k, None)
+        return top, {name: answer.of(top.ids) for name, answer in answers.items()}
+
     def _search(
         self,
         state: LabelState,

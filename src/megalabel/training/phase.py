@@ -21,9 +21,9 @@ from megalabel.network.vectors import all_queries, label_side
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_network
 from megalabel.training._run_state import collect_state, load_weights, restore_optimisers
-from megalabel.training._show import resident_bytes
 from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
 from megalabel.training.choose_weights import choose_weights, rank
+from megalabel.training.display import resident_bytes
 from megalabel.training.loop import Loop
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
     from megalabel.network.vectors import LabelSide
     from megalabel.recipes.schema import Recipe
-    from megalabel.training.display import Show
+    from megalabel.training.display import Display
     from megalabel.training.run_log import RunLog
 
 __all__ = ["Phase", "Stopped", "Texts"]
@@ -89,7 +89,7 @@ class Phase:
     epochs: int
     select: bool
     log: RunLog
-    show: Show
+    show: Display
     name: str
     identity: dict[str, str]  # what a resumed run must share
     carried: Sequence[str] = ()  # heads whose weights come from an earlier stage or run

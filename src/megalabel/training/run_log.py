@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object per line, safe to cut off and to go on with."""
+"""The log of a run: one JSON object per line; a run can be killed at any byte and resumed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["RunLog", "read_log"]
 class RunLog:
     """Append records to a file such as ``metrics.jsonl``; use it in a ``with`` block.
 
-    Every record starts with its step and goes to the file at once. A new run starts an
-    empty file. With ``resume`` the file is kept, but for a last line that a crash left
-    half written; then :meth:`rewind` to the step of the checkpoint the run goes on from.
-    Write the records of a step before its checkpoint. NaN and infinity are written as
-    null, which is all that JSON has. Without a path nothing is written: only one of several ranks logs.
+    Every record starts with its step and is written at once. A new run starts with an empty
+    file. With ``resume`` the file is kept, except for an incomplete last line; then call
+    :meth:`rewind` with the step of the checkpoint. Write the records of a step before its
+    checkpoint. NaN and infinity become null, because JSON has neither. If ``path`` is None
+    nothing is written: only rank 0 logs.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "metrics.jsonl"
@@ -47,11 +47,11 @@ class RunLog:
             return self
         path = Path(self.path)
         make_folder(path.parent)
-        found = path.exists()
-        whole = max((after for _, after in _records(path)), default=0) if self.resume and found else 0
+        exists = path.exists()
+        size = max((after for _, after in _records(path)), default=0) if self.resume and exists else 0
         try:
-            self._stream = path.open("r+b" if found else "xb", buffering=0)
-            self._cut(whole)
+            self._stream = path.open("r+b" if exists else "xb", buffering=0)
+            self._cut(size)
         except OSError as error:
             raise self._failed(error) from error
         return self
@@ -63,21 +63,21 @@ class RunLog:
             self._stream.close()
             self._stream = None
 
-    def rewind(self, step: int, **where: Any) -> None:
-        """Cut the file before the first record of a later step that has all values of ``where``.
+    def rewind(self, step: int, **match: Any) -> None:
+        """Truncate the file before the first record of a later step whose values equal ``match``.
 
-        Stages of a run that each count their steps from the start are told apart by
-        ``where``: ``rewind(20, phase="refit")`` leaves the records of other phases before it.
+        ``match`` selects one of several phases that each count their steps from 0:
+        ``rewind(20, phase="refit")`` keeps the records of earlier phases.
         """
         if self.path is None:
             return
         for record, before in _records(Path(self.path), after=False):
-            if record["step"] > step and all(record.get(key) == value for key, value in where.items()):
+            if record["step"] > step and all(record.get(key) == value for key, value in match.items()):
                 self._cut(before)
                 return
 
     def write(self, step: int, **values: Any) -> None:
-        """Append one record; values are JSON-able, or numbers of numpy or torch."""
+        """Append one record; values are JSON values, or numbers of numpy or torch."""
         if self.path is None:
             return
         stream = self._opened()
@@ -106,18 +106,18 @@ class RunLog:
 
 
 def read_log(path: str | PathLike[str]) -> list[dict[str, Any]]:
-    """Return the records of a log, without a last line that is half written."""
+    """Return the records of a log; an incomplete last line is ignored."""
     return [record for record, _ in _records(Path(path))]
 
 
 def _records(path: Path, *, after: bool = True) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield (record, position after or before its line); a broken line is an error unless it is the last."""
+    """Yield (record, position after or before its line); an invalid line is an error unless it is the last."""
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise DataError("no such file", path=path) from error
     except OSError as error:
-        raise DataError(f"this file cannot be read, {(error.strerror or str(error)).lower()}", path=path) from error
+        raise DataError(f"cannot read this file, {(error.strerror or str(error)).lower()}", path=path) from error
     begin = 0
     lines = content.splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
@@ -129,12 +129,12 @@ def _records(path: Path, *, after: bool = True) -> Iterator[tuple[dict[str, Any]
         if isinstance(record, dict) and isinstance(record.get("step"), int):
             yield record, end if after else begin
         elif number < len(lines):
-            raise DataError("a JSON object with a step was expected", path=path, line=number)
+            raise DataError("expected a JSON object with a step", path=path, line=number)
         begin = end
 
 
 def _number(value: Any) -> Any:
-    """Turn a number of numpy or torch into a plain one."""
+    """Convert a number of numpy or torch to a Python number."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be written to a log")

@@ -39,11 +39,11 @@ def test_both_ways_with_bars_and_counts(run, folder):
     assert out.splitlines() == [
         "red shoe  (label 0, 4 training points)",
         "",
-        "Its text as a query has the targets:",
+        "Targets of its text:",
         "  0.50 ████████████             2  Blue shoe",
         "  0.25 ██████                   2  green hat",
         "",
-        "It is a target of the texts of:",
+        "Labels whose text has it as a target:",
         "  1.00 ████████████████████████ 2  Blue shoe",
         "  0.50 ████████████             2  green hat",
     ]
@@ -51,13 +51,13 @@ def test_both_ways_with_bars_and_counts(run, folder):
 
 def test_json_k_and_delta(run, folder):
     code, out, _ = run(folder, "--label", "0", "-k", "1", "--json")
-    found = json.loads(out)
+    document = json.loads(out)
     assert code == 0
-    assert found["targets"] == [{"id": 1, "uid": "lbl-1", "text": "Blue shoe", "points": 2, "weight": 0.5}]
-    assert (found["neighbours"], found["neighbour_of"], found["points"]) == (2, 2, 4)
+    assert document["targets"] == [{"id": 1, "uid": "lbl-1", "text": "Blue shoe", "points": 2, "weight": 0.5}]
+    assert (document["neighbours"], document["neighbour_of"], document["points"]) == (2, 2, 4)
     assert json.loads(run(folder, "--label", "0", "--delta", "0.25", "--json")[1])["neighbours"] == 1
     assert "and 1 more" in run(folder, "--label", "0", "-k", "1")[1]
-    assert "no other label" in run(folder, "--label", "lonely")[1]
+    assert ": none" in run(folder, "--label", "lonely")[1]
 
 
 def test_walk_save_and_load(run, folder, tmp_path):
@@ -116,5 +116,5 @@ def test_label_by_uid_text_number_case_and_part():
     labels = Labels(["Ångström", "7", "red hat", "Red Hat", "x ray"], ["a", "b", "2", "d", "e"])
     names = {"a": 0, "2": 2, "7": 1, "4": 4, "ÅNGSTRÖM": 0, "red hat": 2, "ray": 4}
     assert {name: find_label(name, labels) for name in names} == names
-    with pytest.raises(SettingError, match=r"2 labels: 2 'red hat', 3 'Red Hat'; give the number"):
+    with pytest.raises(SettingError, match=r"matches 2 labels: 2 'red hat', 3 'Red Hat'; give the id"):
         find_label("RED HAT", labels)

@@ -20,9 +20,9 @@ def rows(seed=0, queries=2_000, width=12, slope=1.5, shift=-2.0):
 
 def test_finds_known_probabilities():
     scores, chance, targets = rows()
-    found = Calibration.fit(scores, targets).probabilities(scores)
-    assert np.abs(found - chance).mean() < 0.01
-    assert expected_calibration_error(found, targets) < 0.01
+    probabilities = Calibration.fit(scores, targets).probabilities(scores)
+    assert np.abs(probabilities - chance).mean() < 0.01
+    assert expected_calibration_error(probabilities, targets) < 0.01
 
 
 def test_finds_what_place_and_bend_say():
@@ -32,10 +32,10 @@ def test_finds_what_place_and_bend_say():
     chance = expit(0.8 * scores - 1.0 * np.log1p(np.arange(30)))
     targets = (rng.random(chance.shape) < chance).astype(np.float64)
     fitted = Calibration.fit(scores, targets)
-    found = fitted.probabilities(scores)
+    probabilities = fitted.probabilities(scores)
     straight = Calibration(fitted.slope, fitted.shift).probabilities(scores)
     for k in (1, 5, 30):
-        assert expected_calibration_error(found[:, :k], targets[:, :k]) < 0.015
+        assert expected_calibration_error(probabilities[:, :k], targets[:, :k]) < 0.015
     assert expected_calibration_error(straight[:, :1], targets[:, :1]) > 0.05
     assert fitted.place > 0.5
 
@@ -48,8 +48,8 @@ def test_never_changes_the_order(seed, against, width):
     targets = (rng.random(scores.shape) < expit((-3 if against else 3) * scores)).astype(np.float64)
     targets[0, 0] = 1.0
     odds = Calibration.fit(scores, targets).log_odds(scores)
-    for row, found in zip(scores, odds, strict=True):
-        assert (np.sign(row[:, None] - row) == np.sign(found[:, None] - found)).all()
+    for row, row_odds in zip(scores, odds, strict=True):
+        assert (np.sign(row[:, None] - row) == np.sign(row_odds[:, None] - row_odds)).all()
 
 
 def test_scale_and_shift_of_the_scores_do_not_matter():

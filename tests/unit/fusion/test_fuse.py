@@ -36,10 +36,10 @@ def plain(*names):
 
 def test_finds_known_weights():
     scores, candidates, targets, counts = make(queries=4_000, weights=(1.0, 0.3), frequency=0.5, bias=-4.0)
-    found = Fusion.fit(scores, candidates, targets, counts, hard=12, l2=1.0)
-    np.testing.assert_allclose(np.add(found.weights, found.margins), [1.0, 0.3], atol=0.06)  # scales are about 1
-    assert found.frequency == pytest.approx(0.5, abs=0.06)
-    chance = found.probabilities(scores, candidates, counts)
+    fusion = Fusion.fit(scores, candidates, targets, counts, hard=12, l2=1.0)
+    np.testing.assert_allclose(np.add(fusion.weights, fusion.margins), [1.0, 0.3], atol=0.06)  # scales are about 1
+    assert fusion.frequency == pytest.approx(0.5, abs=0.06)
+    chance = fusion.probabilities(scores, candidates, counts)
     truth = targets.toarray()[np.arange(4_000)[:, None], candidates]
     assert expected_calibration_error(chance, truth) < 0.015
 
@@ -47,8 +47,8 @@ def test_finds_known_weights():
 def test_hard_candidates_find_the_order_too():
     scores, candidates, targets, counts = make(queries=3_000, weights=(1.0, 0.2, 0.0))
     fusion = Fusion.fit(scores, candidates, targets, counts)
-    found = np.add(fusion.weights, fusion.margins)
-    assert found[0] > 2 * found[1] > 0 and abs(found[2]) < 0.15
+    sums = np.add(fusion.weights, fusion.margins)
+    assert sums[0] > 2 * sums[1] > 0 and abs(sums[2]) < 0.15
 
 
 @given(st.floats(0.01, 100), st.floats(-50, 50), st.integers(0, 100))
@@ -90,11 +90,11 @@ def test_few_rows_give_nearly_equal_weights_and_many_do_not():
 def test_a_constant_head_has_no_say():
     scores, candidates, targets, counts = make()
     wider = {**scores, "flat": np.full(candidates.shape, 0.1)}
-    found = Fusion.fit(wider, candidates, targets, counts)
-    assert found.weights[2] == pytest.approx(0, abs=1e-9) and found.margins[2] == pytest.approx(0, abs=1e-9)
+    fusion = Fusion.fit(wider, candidates, targets, counts)
+    assert fusion.weights[2] == pytest.approx(0, abs=1e-9) and fusion.margins[2] == pytest.approx(0, abs=1e-9)
     without = Fusion.fit(scores, candidates, targets, counts)
     np.testing.assert_allclose(
-        found.probabilities(wider, candidates, counts), without.probabilities(scores, candidates, counts), atol=1e-6
+        fusion.probabilities(wider, candidates, counts), without.probabilities(scores, candidates, counts), atol=1e-6
     )
 
 
@@ -105,11 +105,11 @@ def test_missing_scores_count_as_the_lowest():
     short.flat[np.nanargmin(short)] = low
     cut = {**scores, "head1": np.where(np.isnan(short), -np.inf, short)}
     full = {**scores, "head1": np.where(np.isnan(short), low, short)}
-    found = Fusion.fit({**scores, "head1": short}, candidates, targets, counts)
-    assert found == Fusion.fit(cut, candidates, targets, counts) == Fusion.fit(full, candidates, targets, counts)
-    assert found.floors[1] == low
+    fusion = Fusion.fit({**scores, "head1": short}, candidates, targets, counts)
+    assert fusion == Fusion.fit(cut, candidates, targets, counts) == Fusion.fit(full, candidates, targets, counts)
+    assert fusion.floors[1] == low
     nothing = {**scores, "head1": np.full(candidates.shape, np.nan)}
-    assert np.isfinite(found.probabilities(nothing, candidates, counts)).all()
+    assert np.isfinite(fusion.probabilities(nothing, candidates, counts)).all()
 
 
 def test_excluded_cells_never_count():
@@ -120,22 +120,22 @@ def test_excluded_cells_never_count():
     loud = {name: score.copy() for name, score in scores.items()}
     for score in loud.values():
         score[:, 3] = 1e6  # would be the best of every row, and spoil every mean
-    found = Fusion.fit(loud, candidates, targets, counts, exclude=exclude)
+    fusion = Fusion.fit(loud, candidates, targets, counts, exclude=exclude)
     less = {name: score[:, kept] for name, score in scores.items()}
-    assert found == Fusion.fit(less, candidates[:, kept], targets, counts)
-    top = found.rank(loud, candidates, counts, 12, exclude=exclude)
-    np.testing.assert_array_equal(top.ids[:, :11], found.rank(less, candidates[:, kept], counts, 11).ids)
+    assert fusion == Fusion.fit(less, candidates[:, kept], targets, counts)
+    top = fusion.rank(loud, candidates, counts, 12, exclude=exclude)
+    np.testing.assert_array_equal(top.ids[:, :11], fusion.rank(less, candidates[:, kept], counts, 11).ids)
     assert (top.ids[:, 11] == -1).all() and (top.scores[:, 11] == -np.inf).all()
-    assert (found.probabilities(loud, candidates, counts, exclude=exclude)[:, 3] == 0).all()
+    assert (fusion.probabilities(loud, candidates, counts, exclude=exclude)[:, 3] == 0).all()
 
 
 def test_padding_never_counts():
     scores, candidates, targets, counts = make()
     wide = np.concatenate([candidates, np.full((len(candidates), 2), -1)], axis=1)
     more = {name: np.concatenate([score, np.full((len(score), 2), 99.0)], axis=1) for name, score in scores.items()}
-    found = Fusion.fit(more, wide, targets, counts)
-    assert found == Fusion.fit(scores, candidates, targets, counts)
-    top = found.rank(more, wide, counts, k=20)
+    fusion = Fusion.fit(more, wide, targets, counts)
+    assert fusion == Fusion.fit(scores, candidates, targets, counts)
+    top = fusion.rank(more, wide, counts, k=20)
     assert top.ids.dtype == np.int64 and top.scores.dtype == np.float32 and top.ids.shape == (len(wide), 20)
     assert (top.ids[:, 12:] == -1).all() and (top.scores[:, 12:] == -np.inf).all()
 
@@ -243,8 +243,8 @@ def fit_with(**changes):
         ({"scores": {}}, DataError, "no head"),
         ({"scores": {"a": np.zeros((20, 3))}}, DataError, "scores of a must be"),
         ({"scores": {"a": np.full((20, 12), np.inf)}}, DataError, "infinite"),
-        ({"candidates": np.zeros((20, 12))}, DataError, "whole numbers"),
-        ({"candidates": np.zeros((20, 12), dtype=int)}, DataError, "row 0 hold a label twice"),
+        ({"candidates": np.zeros((20, 12))}, DataError, "must be integers"),
+        ({"candidates": np.zeros((20, 12), dtype=int)}, DataError, "duplicate label among the candidates of row 0"),
         ({"candidates": np.tile(np.arange(30, 42), (20, 1))}, DataError, "outside 0 to 39"),
         ({"targets": sparse.csr_matrix((20, LABELS))}, DataError, "nothing to fit on"),
         ({"targets": sparse.csr_matrix((20, 7))}, DataError, "targets must be a sparse matrix"),

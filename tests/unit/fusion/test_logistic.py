@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from megalabel.fusion._logistic import fit_logistic, logistic_loss
+from megalabel.fusion.logistic import fit_logistic, logistic_loss
 
 
 def problem(seed, points=60, count=4):
@@ -31,8 +31,8 @@ def test_gradient_and_hessian_equal_finite_differences(seed):
 @settings(max_examples=20)
 def test_finds_the_minimum(seed):
     given_ = problem(seed)
-    found = fit_logistic(*given_)
-    value, gradient, _ = logistic_loss(found, *given_)
+    weights = fit_logistic(*given_)
+    value, gradient, _ = logistic_loss(weights, *given_)
     assert np.abs(gradient).max() < 1e-5
     other = minimize(lambda w: logistic_loss(w, *given_)[:2], np.zeros(4), jac=True, method="L-BFGS-B")
     assert value <= other.fun + 1e-9
@@ -40,11 +40,11 @@ def test_finds_the_minimum(seed):
 
 def test_targets_that_a_line_parts_stay_finite():
     features = np.array([[-2.0, 1], [-1, 1], [1, 1], [2, 1]])
-    found = fit_logistic(features, np.array([0.0, 0, 1, 1]), np.full(2, 1e-3), np.zeros(2))
-    assert np.isfinite(found).all() and 3 < found[0] < 30
+    weights = fit_logistic(features, np.array([0.0, 0, 1, 1]), np.full(2, 1e-3), np.zeros(2))
+    assert np.isfinite(weights).all() and 3 < weights[0] < 30
 
 
 def test_scores_far_out_do_not_overflow():
     with np.errstate(all="raise", under="ignore"):
-        found = fit_logistic(np.array([[1e4], [-1e4]]), np.array([0.0, 1.0]), np.array([1e-3]), np.array([1.0]))
-    assert found[0] < 0
+        weights = fit_logistic(np.array([[1e4], [-1e4]]), np.array([0.0, 1.0]), np.array([1e-3]), np.array([1.0]))
+    assert weights[0] < 0

@@ -1,16 +1,24 @@
-"""The display counts right, says it in plain lines or live, and is silent when told so."""
+"""The display counts correctly, prints plain lines or draws a bar, and is silent on request."""
 
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
 import sys
 
 import pytest
 
-from megalabel.training._plain_show import PlainShow
-from megalabel.training._show import CURVE, Show, clock_time, metrics_text, resident_bytes
-from megalabel.training.display import display
+from megalabel.training.display import (
+    CURVE,
+    Display,
+    PlainDisplay,
+    clock_time,
+    display,
+    metrics_text,
+    resident_bytes,
+)
 
 
 class Clock:
@@ -30,7 +38,7 @@ class Terminal(io.StringIO):
 
 def test_speed_leaves_out_evaluation_and_time_left_counts_it_in():
     clock = Clock()
-    show = Show(total_steps=10, epochs=2, clock=clock)
+    show = Display(total_steps=10, epochs=2, clock=clock)
     assert (show.epoch, show.seconds_left, show.facts()[-1][-3:]) == (0, None, "GiB")
     for _ in range(5):
         clock.now += 2
@@ -48,7 +56,7 @@ def test_speed_leaves_out_evaluation_and_time_left_counts_it_in():
 
 def test_a_resumed_run_counts_its_own_steps_for_the_time_left():
     clock = Clock()
-    show = Show(total_steps=100, epochs=4, clock=clock)
+    show = Display(total_steps=100, epochs=4, clock=clock)
     clock.now += 50
     show.resumed(90)
     clock.now += 3
@@ -58,20 +66,20 @@ def test_a_resumed_run_counts_its_own_steps_for_the_time_left():
 
 
 def test_the_curve_keeps_its_size_and_its_shape():
-    show = Show(total_steps=5_000, epochs=1, clock=Clock())
+    show = Display(total_steps=5_000, epochs=1, clock=Clock())
     for step in range(5_000):
         show.step(loss=5_000 - step, texts=1)
     assert CURVE <= len(show.curve) < 2 * CURVE
-    assert show.spark()[0] == "█"
-    assert show.spark()[-1] == "▁"
+    assert show.sparkline()[0] == "█"
+    assert show.sparkline()[-1] == "▁"
     show.step(loss=float("nan"), texts=1)
     assert "nan" in show.facts()[0]
-    assert len(Show(2, 1).spark()) == 0
+    assert len(Display(2, 1).sparkline()) == 0
 
 
 def test_plain_lines(capsys):
     clock = Clock()
-    show = PlainShow(40, 2, title="unidec-cpu on pydocs", clock=clock)
+    show = PlainDisplay(40, 2, title="unidec-cpu on pydocs", clock=clock)
     show.open()
     for step in range(40):
         clock.now += 1
@@ -96,15 +104,25 @@ def test_plain_lines(capsys):
     ]
 
 
-def test_plain_lines_do_not_load_the_live_display_and_stop_on_an_error(capsys, monkeypatch):
+def test_an_error_ends_the_plain_lines_without_a_summary(capsys, monkeypatch):
     monkeypatch.delenv("MEGALABEL_PROGRESS", raising=False)
-    monkeypatch.delitem(sys.modules, "megalabel.training._live_show", raising=False)
     with pytest.raises(KeyboardInterrupt), display(total_steps=9, epochs=3) as show:
         show.resumed(3)
         show.step(loss=1.0, texts=1)
         raise KeyboardInterrupt
-    assert capsys.readouterr().err.splitlines() == ["training: 9 steps, 3 epochs", "going on from step 3"]
-    assert "megalabel.training._live_show" not in sys.modules
+    assert capsys.readouterr().err.splitlines() == ["training: 9 steps, 3 epochs", "resuming from step 3"]
+
+
+def test_plain_lines_do_not_load_rich():
+    code = (
+        "import sys\nfrom megalabel.training.display import display\n"
+        "with display(total_steps=2, epochs=1) as show:\n    show.step(loss=1.0, texts=1)\n"
+        "assert 'rich' not in sys.modules"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "MEGALABEL_PROGRESS"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("training: 2 steps, 1 epochs")
 
 
 def test_silence(capsys, monkeypatch):

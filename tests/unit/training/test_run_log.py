@@ -1,4 +1,4 @@
-"""The log is whole after every write, and a resumed run goes on where its checkpoint stands."""
+"""The log is complete after every write, and a resumed run continues from its checkpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def steps(path):
     return [record["step"] for record in read_log(path)]
 
 
-def test_lines_are_there_at_once_and_plain_json(tmp_path):
+def test_lines_are_written_at_once_as_plain_json(tmp_path):
     path = tmp_path / "runs" / "metrics.jsonl"
     with RunLog(path) as log:
         log.write(1, loss=torch.tensor(0.5), speed=np.float32(2), name="é\n", metrics={"P@1": 40.25}, bad=float("nan"))
@@ -63,7 +63,7 @@ def test_resume_without_a_log_starts_one(tmp_path):
     assert steps(tmp_path / "metrics.jsonl") == [3]
 
 
-def test_phases_that_count_from_the_start_are_told_apart(tmp_path):
+def test_rewind_matches_the_phase(tmp_path):
     path = tmp_path / "metrics.jsonl"
     with RunLog(path) as log:
         for phase in ("select", "refit"):
@@ -77,7 +77,7 @@ def test_phases_that_count_from_the_start_are_told_apart(tmp_path):
     ]  # fmt: skip
 
 
-def test_zeros_after_a_power_cut_are_passed_over(tmp_path):
+def test_zeros_after_a_power_cut_are_ignored(tmp_path):
     path = tmp_path / "metrics.jsonl"
     write(path, [1, 2])
     with path.open("ab") as out:
@@ -85,10 +85,10 @@ def test_zeros_after_a_power_cut_are_passed_over(tmp_path):
     assert steps(path) == [1, 2]
 
 
-def test_a_broken_line_in_the_middle_is_told(tmp_path):
+def test_an_invalid_line_in_the_middle_is_an_error(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"loss": 2}\n{"step": 3}\n')
-    with pytest.raises(DataError, match=r"metrics.jsonl:2: a JSON object with a step"):
+    with pytest.raises(DataError, match=r"metrics.jsonl:2: expected a JSON object with a step"):
         read_log(path)
     with pytest.raises(DataError, match="no such file"):
         read_log(tmp_path / "nothing.jsonl")

@@ -19,11 +19,11 @@ rankings = st.lists(st.lists(st.integers(0, 12), max_size=6, unique=True), min_s
 
 @given(st.lists(rankings, min_size=1, max_size=4), st.sampled_from([None, 1, 2, 9]))
 def test_equals_python_sets(heads, k):
-    found = union(*(top(rows) for rows in heads), k=k)
-    wanted = [sorted(set().union(*(rows[i][:k] for rows in heads))) for i in range(3)]
-    assert [[label for label in row if label >= 0] for row in found.tolist()] == wanted
-    assert found.shape == (3, max(len(row) for row in wanted)) and found.dtype == np.int64
-    assert all(row == sorted(row, key=lambda label: (label < 0, label)) for row in found.tolist())  # padding is last
+    ids = union(*(top(rows) for rows in heads), k=k)
+    expected = [sorted(set().union(*(rows[i][:k] for rows in heads))) for i in range(3)]
+    assert [[label for label in row if label >= 0] for row in ids.tolist()] == expected
+    assert ids.shape == (3, max(len(row) for row in expected)) and ids.dtype == np.int64
+    assert all(row == sorted(row, key=lambda label: (label < 0, label)) for row in ids.tolist())  # padding is last
 
 
 def test_no_queries():
