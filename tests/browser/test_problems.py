@@ -87,7 +87,7 @@ def test_a_text_that_is_too_long(server, open_page):
 def test_the_key(locked, open_page, wait_for, text):
     page = open_page(locked, urlencode({"text": text}))
     page.allowed = "status of 401"
-    dialog = page.get_by_role("dialog", name="This server needs an API key")
+    dialog = page.get_by_role("dialog", name="This server needs a key")
     dialog.get_by_label("API key").fill("wrong")
     page.keyboard.press("Enter")
     dialog.get_by_text("The server rejected that key.").wait_for()

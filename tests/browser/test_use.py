@@ -44,7 +44,7 @@ def test_heads(server, open_page, wait_for, text):
     assert page.get_by_role("radio").evaluate_all("inputs => inputs.map(input => input.value)") == [
         "all", "dual", "classifier", "near", "linear", "named",
     ]  # fmt: skip
-    page.get_by_role("radio", name="near").check()
+    page.get_by_role("radio", name="near", exact=True).check()
     best = server.best(text, heads="near")
     rows = wait_for(page, best)
     assert [float(row["score"].replace(MINUS, "-")) for row in rows] == pytest.approx(
