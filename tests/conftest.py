@@ -1,5 +1,6 @@
 """Shared by all tests: no network, no model hub, a cache of their own, repeatable hypothesis, the CPU."""
 
+import fcntl
 import os
 from collections import Counter
 
@@ -39,3 +40,41 @@ def small():
         "batching.refresh={start: 1, every: 2}",
         "training.epochs=2",
     ]
+
+
+def _train_once(factory, name, data, changes):
+    """Return a run folder that the first xdist worker trains and all workers share."""
+    import megalabel as ml
+
+    shared = factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        shared = shared.parent
+    folder = shared / name
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "model").exists():
+            ml.train("unidec-cpu", ml.load(data), folder, changes=changes)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def served_data():
+    """The name of the data set of the served models."""
+    return "synthetic:points=400,labels=60,seed=5"
+
+
+@pytest.fixture(scope="session")
+def fused_run(served_data, small, tmp_path_factory):
+    """A run with a fused model of every kind of head; copy it before changing it."""
+    fused = [
+        "ngrams={words: 1024, bigrams: 1024, characters: 0}",
+        "fitted={near: {kind: memory, labels: self}, linear: {kind: linear}, named: {kind: overlap, side: label}}",
+        "predict={weights: fusion, candidates: 60}",
+    ]
+    return _train_once(tmp_path_factory, "fused-run", served_data, [*small, *fused])
+
+
+@pytest.fixture(scope="session")
+def summed_run(served_data, small, tmp_path_factory):
+    """A run with a model that adds up the scores of its heads; copy it before changing it."""
+    return _train_once(tmp_path_factory, "summed-run", served_data, small)

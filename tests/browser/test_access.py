@@ -1,4 +1,4 @@
-"""The page by keyboard, by screen reader, in both themes, enlarged and on a small screen."""
+"""Accessibility: keyboard, screen reader, both themes, zoom, small screens."""
 
 from urllib.parse import urlencode
 
@@ -9,33 +9,33 @@ CONTRAST = """() => {
   const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
     .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = (element) => {
-    for (let one = element; one; one = one.parentElement) {
-      const colour = parse(getComputedStyle(one).backgroundColor);
+  const background = (element) => {
+    for (let parent = element; parent; parent = parent.parentElement) {
+      const colour = parse(getComputedStyle(parent).backgroundColor);
       if (colour.length < 4 || colour[3] === 1) return colour;
       if (colour[3] > 0) throw new Error("half transparent");
     }
-    throw new Error("no ground");
+    throw new Error("no background");
   };
-  const found = [];
+  const ratios = [];
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const element = walk.currentNode.parentElement;
     if (!walk.currentNode.textContent.trim() || !element.checkVisibility()) continue;
-    const [a, b] = [light(parse(getComputedStyle(element).color)), light(ground(element))];
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(background(element))];
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    found.push([ratio, walk.currentNode.textContent.trim().slice(0, 40)]);
+    ratios.push([ratio, walk.currentNode.textContent.trim().slice(0, 40)]);
   }
-  return found;
+  return ratios;
 }"""
 
 
 def axe(page):
-    """Return what axe-core finds wrong, in words."""
+    """Return the violations that axe-core detects, as text."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page, options={"resultTypes": ["violations"]})
-    return found.generate_report() if found.violations_count else ""
+    results = Axe().run(page, options={"resultTypes": ["violations"]})
+    return results.generate_report() if results.violations_count else ""
 
 
 @pytest.fixture
@@ -57,20 +57,20 @@ def test_contrast_and_axe(page_with_labels, server, scheme):
     page.get_by_role("button", name="Copy as curl").click()
     page.route("**/labels", lambda route: route.fulfill(status=422, json={"error": {"message": "no"}}))
     page.allowed = "status of 422"
-    page.get_by_label("Its text").fill("x")
+    page.get_by_label("Label text").fill("x")
     page.get_by_role("button", name="Add", exact=True).click()
-    page.locator("#add-status.wrong").wait_for()
+    page.locator("#add-status.error").wait_for()
     page.get_by_label("Labels to show").fill("0")
     page.wait_for_timeout(600)  # announcements
     ratios = page.evaluate(CONTRAST)
     assert len(ratios) > 50
-    assert [one for one in ratios if one[0] < 4.5] == []
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 28)")
+    assert [ratio for ratio in ratios if ratio[0] < 4.5] == []
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 28)")
     assert axe(page) == ""
 
 
-def test_axe_where_there_is_little_to_show(server, open_page):
+def test_axe_without_labels(server, open_page):
     page = open_page(server, reduced_motion="reduce")
     page.locator("#examples button").first.wait_for()
     assert axe(page) == ""
@@ -91,20 +91,20 @@ def test_axe_in_dialogs(page_with_labels):
         page.keyboard.press("Escape")
 
 
-def test_theme_can_be_chosen_and_is_kept(page_with_labels):
+def test_theme_is_kept(page_with_labels):
     page = page_with_labels(color_scheme="dark")
-    ground = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(ground) == "rgb(20, 24, 28)"
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(background) == "rgb(20, 24, 28)"
     page.get_by_label("Theme").select_option("Light")
-    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
     page.reload()
-    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
     page.wait_for_function("() => document.getElementById('theme').value === 'light'")  # once the modules have run
     page.get_by_label("Theme").select_option("System")
-    assert page.evaluate(ground) == "rgb(20, 24, 28)"
+    assert page.evaluate(background) == "rgb(20, 24, 28)"
 
 
-def test_by_keyboard_alone(server, open_page, wait_for, text):
+def test_keyboard(server, open_page, wait_for, text):
     page = open_page(server)
     page.locator("#examples button").first.wait_for()
 
@@ -123,7 +123,7 @@ def test_by_keyboard_alone(server, open_page, wait_for, text):
         order.append(name)
         page.keyboard.press("Tab")
         assert len(order) < 12
-    assert order == ["Text", "Find labels", "all", "Rare labels forward", "Labels to show", "Lowest score"]
+    assert order == ["Text", "Find labels", "all", "Boost rare labels", "Labels to show", "Minimum score"]
     ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert ring == "solid"
     page.keyboard.press("Enter")
@@ -136,25 +136,25 @@ def test_by_keyboard_alone(server, open_page, wait_for, text):
     page.keyboard.press("ArrowRight")
     wait_for(page, server.best(text, heads="dual"))
     assert page.evaluate("getComputedStyle(document.activeElement.nextSibling).outlineStyle") == "solid"
-    # The way past the settings, first on the page
+    # The skip link, first on the page
     page.locator("h1").click()
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("Tab")
     page.keyboard.press("Shift+Tab")
-    page.get_by_role("link", name="Skip to the labels found").focus()
+    page.get_by_role("link", name="Skip to the labels").focus()
     assert page.locator("#skip").bounding_box()["y"] >= 0
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "found"
+    assert page.evaluate("document.activeElement.id") == "results"
     assert "text=" in page.url
 
 
-def test_the_tree_that_screen_readers_see(page_with_labels, server, text):
+def test_accessibility_tree(page_with_labels, server, text):
     page = page_with_labels()
     best = server.best(text)[0]
     tree = page.locator("body").aria_snapshot()
     for part in (
         "banner", "main", "contentinfo", 'heading "Labels" [level=2]', 'region "Labels"', 'form "Text and settings"',
-        'textbox "Text"', 'group "Heads"', 'radio "all" [checked]', 'slider "Rare labels forward"',
+        'textbox "Text"', 'group "Heads"', 'radio "all" [checked]', 'slider "Boost rare labels"',
         'spinbutton "Labels to show"', 'combobox "Theme"', "status",
     ):  # fmt: skip
         assert part in tree, part
@@ -172,21 +172,21 @@ def test_nothing_is_cut_off(page_with_labels, width, scale):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     outside = page.evaluate(
         """() => [...document.querySelectorAll("main *, header *")]
-             .filter(one => one.checkVisibility() && !one.closest(".unseen, .skip, pre"))
-             .filter(one => one.getBoundingClientRect().right > innerWidth + 1)
-             .map(one => one.outerHTML.slice(0, 80))"""
+             .filter(element => element.checkVisibility() && !element.closest(".unseen, .skip, pre"))
+             .filter(element => element.getBoundingClientRect().right > innerWidth + 1)
+             .map(element => element.outerHTML.slice(0, 80))"""
     )
     assert outside == []
 
 
-@pytest.mark.parametrize(("wish", "moves"), [("reduce", False), ("no-preference", True)])
-def test_labels_glide_only_where_motion_is_welcome(page_with_labels, server, wait_for, text, wish, moves):
-    page = page_with_labels(reduced_motion=wish)
+@pytest.mark.parametrize(("preference", "moves"), [("reduce", False), ("no-preference", True)])
+def test_labels_move_only_without_reduced_motion(page_with_labels, server, wait_for, text, preference, moves):
+    page = page_with_labels(reduced_motion=preference)
     page.evaluate(
         """() => {
              const animate = Element.prototype.animate;
              window.moved = 0;
-             Element.prototype.animate = function (...how) { window.moved++; return animate.apply(this, how); };
+             Element.prototype.animate = function (...options) { window.moved++; return animate.apply(this, options); };
            }"""
     )
     page.get_by_role("slider").press("End")

@@ -1,4 +1,4 @@
-"""The files of the page: all there, installed with the package, small, and with nothing a strict policy forbids."""
+"""The files of the page: complete, installed with the package, short, and valid under a strict content policy."""
 
 import re
 import tomllib
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PAGE = files("megalabel") / "serve" / "page"
-NAMES = sorted(one.name for one in PAGE.iterdir())
+NAMES = sorted(file.name for file in PAGE.iterdir())
 SCRIPTS = [name for name in NAMES if name.endswith(".js")]
 
 
@@ -37,7 +37,7 @@ def test_every_file_is_installed():
         assert any(fnmatch(f"serve/page/{name}", pattern) for pattern in patterns), name
 
 
-def test_every_file_is_used_and_every_file_used_is_there(tags):
+def test_used_files_and_files_are_the_same(tags):
     used = {"index.html"} | {
         address.removeprefix("page/")
         for _, attributes in tags
@@ -49,7 +49,7 @@ def test_every_file_is_used_and_every_file_used_is_there(tags):
     assert used == set(NAMES)
 
 
-def test_nothing_inline_and_nothing_from_elsewhere(tags):
+def test_no_inline_code_and_no_other_hosts(tags):
     for tag, attributes in tags:
         assert not [name for name in attributes if name == "style" or name.startswith("on")], tag
         assert tag != "style"
@@ -61,7 +61,7 @@ def test_nothing_inline_and_nothing_from_elsewhere(tags):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_scripts_set_text_only_as_text(name):
+def test_scripts_never_set_markup(name):
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", (PAGE / name).read_text()
     )
@@ -72,12 +72,12 @@ def test_files_can_be_read_in_one_sitting(name):
     assert len((PAGE / name).read_text().splitlines()) <= 250
 
 
-def test_ids_are_found_and_given_once(tags):
+def test_ids_exist_and_are_unique(tags):
     ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     for name in SCRIPTS:
-        for wanted in re.findall(r'byId\("([a-z-]+)"\)', (PAGE / name).read_text()):
-            assert wanted in ids, f"{name}: {wanted}"
+        for element_id in re.findall(r'byId\("([a-z-]+)"\)', (PAGE / name).read_text()):
+            assert element_id in ids, f"{name}: {element_id}"
     for _, attributes in tags:
         for name in ("for", "aria-labelledby", "aria-describedby"):
             assert set((attributes.get(name) or "").split()) <= set(ids)

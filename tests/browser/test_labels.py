@@ -1,4 +1,4 @@
-"""Labels added, renamed and removed from the page, whatever characters they have."""
+"""Labels can be added, renamed and removed, with any characters."""
 
 from urllib.parse import urlencode
 
@@ -8,7 +8,7 @@ EVIL = '<img src=x onerror="document.title=1"><script>document.title=2</script> 
 
 
 @pytest.fixture(autouse=True)
-def _leave_labels_as_they_were(server):
+def _remove_added_labels(server):
     yield
     _, listed = server.call("GET", "labels?limit=1000")
     added = [label["uid"] for label in listed["labels"] if label["frequency"] == "unseen"]
@@ -16,8 +16,8 @@ def _leave_labels_as_they_were(server):
 
 
 def add(page, text, uid=""):
-    page.get_by_label("Its text").fill(text)
-    page.get_by_label("Its uid").fill(uid)
+    page.get_by_label("Label text").fill(text)
+    page.get_by_label("Label uid").fill(uid)
     page.get_by_role("button", name="Add", exact=True).click()
     page.locator("#add-status", has_text="Added").wait_for()
 
@@ -27,50 +27,50 @@ def test_a_new_label_appears(server, open_page, wait_for, shown, text):
     wait_for(page, server.best(text))
     before = int(page.locator("#model").inner_text().split(", ")[1].split()[0])
     add(page, text, "mine")
-    found = wait_for(page, server.best(text))
-    new = next(row for row in found if row["uid"] == "mine")
+    rows = wait_for(page, server.best(text))
+    new = next(row for row in rows if row["uid"] == "mine")
     assert new["frequency"] == "unseen"
     row = page.locator("#list > li", has=page.locator(".uid", has_text="mine"))
     assert row.locator(".mark.new").inner_text() == "new"
-    assert f"number {found.index(new) + 1} for this text" in page.locator("#add-status").inner_text()
+    assert f"number {rows.index(new) + 1} for this text" in page.locator("#add-status").inner_text()
     assert f"{before + 1} labels" in page.locator("#model").inner_text()
-    assert page.get_by_label("Its text").input_value() == ""
-    # The same uid again: the server's words are shown, and what was typed stays
-    page.get_by_label("Its text").fill("another")
-    page.get_by_label("Its uid").fill("mine")
+    assert page.get_by_label("Label text").input_value() == ""
+    # A duplicate uid: the error of the server is shown, and the input stays
+    page.get_by_label("Label text").fill("another")
+    page.get_by_label("Label uid").fill("mine")
     page.allowed = "status of 4"
     page.get_by_role("button", name="Add", exact=True).click()
-    page.locator("#add-status.wrong").wait_for()
+    page.locator("#add-status.error").wait_for()
     assert "mine" in page.locator("#add-status").inner_text()
-    assert page.get_by_label("Its text").input_value() == "another"
+    assert page.get_by_label("Label text").input_value() == "another"
 
 
-def test_a_new_label_without_a_text_asked_is_asked_for(server, open_page, wait_for):
+def test_a_new_label_without_a_text_is_predicted(server, open_page, wait_for):
     page = open_page(server)
     page.locator("#examples button").first.wait_for()
     page.get_by_role("button", name="Add", exact=True).click()
-    assert page.locator("#add-status").inner_text() == "Give the label a text."
+    assert page.locator("#add-status").inner_text() == "Enter a text for the label."
     add(page, "pozopi gojaju sabexu")
     page.locator("#list .mark.new").wait_for()
     assert page.locator("#text").input_value() == "pozopi gojaju sabexu"
 
 
-def test_labels_are_text_never_markup(server, open_page, wait_for, text):
+def test_labels_are_never_markup(server, open_page, wait_for, text):
     page = open_page(server, urlencode({"text": EVIL}))
     add(page, EVIL, "<b>x</b>/?#é")
     best = server.best(EVIL)
     assert EVIL in [label["text"] for label in best]
-    found = wait_for(page, best)
-    place = next(number for number, row in enumerate(found) if row["uid"] == "<b>x</b>/?#é")
-    assert found[place]["text"] == EVIL
-    page.locator(".why").nth(place).click()
+    rows = wait_for(page, best)
+    index = next(index for index, row in enumerate(rows) if row["uid"] == "<b>x</b>/?#é")
+    assert rows[index]["text"] == EVIL
+    page.locator(".why").nth(index).click()
     page.locator(".panel table").wait_for()
     page.get_by_role("button", name="Remove …").click()
     assert EVIL in page.locator("#remove-dialog").inner_text()
     page.get_by_role("button", name="Keep it").click()
     assert page.locator("#list img, #list script, #list b, dialog b, #add-status img").count() == 0
     assert page.title() == "megalabel playground"
-    # Its uid goes into an address
+    # The uid becomes part of a URL
     page.get_by_role("button", name="Rename …").click()
     page.get_by_label("New text").fill(f"{EVIL} again")
     page.get_by_role("button", name="Rename", exact=True).click()
@@ -81,9 +81,9 @@ def test_rename_and_remove(server, open_page, wait_for, text):
     uid, better = "mine to change", f"{text} once more"
     server.call("POST", "labels", {"texts": [text], "uids": [uid]})
     page = open_page(server, urlencode({"text": text}))
-    place = next(number for number, label in enumerate(server.best(text)) if label["uid"] == uid)
+    index = next(index for index, label in enumerate(server.best(text)) if label["uid"] == uid)
     wait_for(page, server.best(text))
-    page.locator(".why").nth(place).click()
+    page.locator(".why").nth(index).click()
     rename = page.get_by_role("button", name="Rename …")
     rename.click()
     page.get_by_label("New text").fill(better)
@@ -103,7 +103,7 @@ def test_rename_and_remove(server, open_page, wait_for, text):
     best = server.best(text)
     assert uid not in {label["uid"] for label in best}
     wait_for(page, best)
-    page.wait_for_function("() => document.activeElement.id === 'found'")
+    page.wait_for_function("() => document.activeElement.id === 'results'")
     page.get_by_role("button", name="Add it again, as a new label").click()
     page.locator("#add-status", has_text=f"Added “{better}”").wait_for()
     assert server.call("GET", "labels?find=once+more")[1]["total"] == 1

@@ -1,4 +1,4 @@
-"""What the page says when something is wrong, and that it mends itself where it can."""
+"""Errors are shown, and the page recovers where it can."""
 
 from urllib.parse import urlencode
 
@@ -8,71 +8,71 @@ KEY = "a-key-of-28-ASCII-characters"
 
 
 @pytest.fixture(scope="module")
-def locked(chromium, serve, plain_run):
-    """A model that is not fused, read-only, behind a key."""
-    with serve(plain_run, "--read-only", key=KEY) as found:
-        yield found
+def locked(chromium, serve, summed_run):
+    """A read-only server with an API key, and a model that is not fused."""
+    with serve(summed_run, "--read-only", key=KEY) as server:
+        yield server
 
 
 def fail_once(page, **answer):
-    """Answer the next prediction with an error; return how often the page asked."""
-    asked = []
+    """Answer the next prediction with an error; return the list of requests of the page."""
+    requests = []
 
     def handle(route):
-        asked.append(route)
-        route.fulfill(**answer) if len(asked) == 1 else route.continue_()
+        requests.append(route)
+        route.fulfill(**answer) if len(requests) == 1 else route.continue_()
 
     page.route("**/predict", handle)
     page.allowed = "status of"
-    return asked
+    return requests
 
 
-def test_a_busy_server_is_asked_again(server, open_page, wait_for, text):
+def test_a_busy_server_is_called_again(server, open_page, wait_for, text):
     page = open_page(server)
-    asked = fail_once(page, status=429, headers={"Retry-After": "1"}, json={"error": {"message": "full"}})
+    requests = fail_once(page, status=429, headers={"Retry-After": "1"}, json={"error": {"message": "full"}})
     page.locator("#text").fill(text)
     page.locator("#message", has_text="The server is busy. Trying again in 1 s.").wait_for()
     assert page.locator("#message").get_attribute("role") == "alert"
     wait_for(page, server.best(text))
     assert page.locator("#message").is_hidden()
-    assert len(asked) == 2
+    assert len(requests) == 2
 
 
-def test_a_server_that_is_gone_is_waited_for(server, open_page, wait_for, text):
+def test_the_page_waits_for_a_server_that_is_down(server, open_page, wait_for, text):
     page = open_page(server)
     page.locator("#examples button").first.wait_for()
     page.allowed = "ERR_INTERNET_DISCONNECTED"
     page.context.set_offline(True)
     page.locator("#text").fill(text)
-    page.locator("#message", has_text="The server does not answer. Trying again in 2 s.").wait_for()
+    page.locator("#message", has_text="The server is not responding. Trying again in 2 s.").wait_for()
     page.context.set_offline(False)
     page.get_by_role("button", name="Try now").click()
     wait_for(page, server.best(text))
 
 
-def test_labels_are_not_added_twice_when_the_server_goes_away(server, open_page):
+def test_labels_are_not_added_twice_if_the_server_goes_down(server, open_page):
     page = open_page(server)
-    asked = []
-    page.route("**/labels", lambda route: (asked.append(route), route.abort()))
+    requests = []
+    page.route("**/labels", lambda route: (requests.append(route), route.abort()))
     page.allowed = "ERR_FAILED"
-    page.get_by_label("Its text").fill("a label")
+    page.get_by_label("Label text").fill("a label")
     page.get_by_role("button", name="Add", exact=True).click()
-    page.locator("#add-status.wrong", has_text="The server does not answer.").wait_for()
-    assert len(asked) == 1
+    page.locator("#add-status.error", has_text="The server is not responding.").wait_for()
+    assert len(requests) == 1
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "message"),
     [
         ({"status": 504, "json": {"error": {"message": "it took longer than 30 s"}}}, "It took longer than 30 s"),
-        ({"status": 500, "body": "<h1>oh</h1>"}, "The server answered 500."),
+        ({"status": 500, "body": "<h1>oh</h1>"}, "The server returned status 500."),
     ],
 )
-def test_other_errors_are_shown_in_words(server, open_page, wait_for, text, answer, words):
+def test_other_errors_are_shown(server, open_page, wait_for, text, answer, message):
     page = open_page(server)
     fail_once(page, **answer)
     page.locator("#text").fill(text)
-    page.locator("#message", has_text=words).wait_for()
+    page.locator("#message", has_text=message).wait_for()
     page.get_by_role("button", name="Try again").click()
     wait_for(page, server.best(text))
 
@@ -87,12 +87,12 @@ def test_a_text_that_is_too_long(server, open_page):
 def test_the_key(locked, open_page, wait_for, text):
     page = open_page(locked, urlencode({"text": text}))
     page.allowed = "status of 401"
-    dialog = page.get_by_role("dialog", name="This server asks for a key")
+    dialog = page.get_by_role("dialog", name="This server needs a key")
     dialog.get_by_label("API key").fill("wrong")
     page.keyboard.press("Enter")
-    dialog.get_by_text("The server did not take that key.").wait_for()
+    dialog.get_by_text("The server rejected that key.").wait_for()
     page.get_by_role("button", name="Not now").click()
-    page.locator("#message", has_text="The server wants a key for this.").wait_for()
+    page.locator("#message", has_text="This request needs the API key.").wait_for()
     page.get_by_role("button", name="Try again").click()
     dialog.get_by_label("API key").fill(KEY)
     page.keyboard.press("Enter")
@@ -114,8 +114,8 @@ def test_not_fused_and_read_only(locked, open_page, wait_for, shown, text):
     page.keyboard.press("Enter")
     body = {"texts": [text], "k": 10, "details": True}
     best = locked.call("POST", "predict", body, key=KEY)[1]["predictions"][0]
-    found = wait_for(page, best)
-    assert [float(row["score"].replace("\u2212", "-")) for row in found] == pytest.approx(
+    rows = wait_for(page, best)
+    assert [float(row["score"].replace("\u2212", "-")) for row in rows] == pytest.approx(
         [label["score"] for label in best], abs=6e-4
     )
     assert "added up" in page.locator("#scale").inner_text()

@@ -1,4 +1,4 @@
-"""Real servers: the command in a process of its own, or the same app and protocol on a port in a thread."""
+"""Real servers: the command in a process, or the same app and protocol on a port in a thread."""
 
 import os
 import signal
@@ -13,36 +13,19 @@ import uvicorn
 
 import megalabel as ml
 from megalabel.serve.app import create_app
-from megalabel.serve.bind import bind
-from megalabel.serve.protocol import Connection
+from megalabel.serve.server import Connection, bind
 from megalabel.serve.settings import Settings
 
-FUSED = [
-    "ngrams={words: 1024, bigrams: 1024, characters: 0}",
-    "fitted={near: {kind: memory, labels: self}, linear: {kind: linear}, named: {kind: overlap, side: label}}",
-    "predict={weights: fusion, candidates: 20}",
-]
+
+@pytest.fixture(scope="session")
+def data(served_data):
+    return ml.load(served_data)
 
 
 @pytest.fixture(scope="session")
-def data():
-    return ml.load("synthetic:points=400,labels=60,seed=5")
-
-
-@pytest.fixture(scope="session")
-def run(data, small, tmp_path_factory):
-    """A fused model, not to be changed."""
-    folder = tmp_path_factory.mktemp("fused") / "run"
-    ml.train("unidec-cpu", data, folder, changes=[*small, *FUSED])
-    return folder
-
-
-@pytest.fixture(scope="session")
-def summed_run(data, small, tmp_path_factory):
-    """A model that adds scores."""
-    folder = tmp_path_factory.mktemp("summed") / "run"
-    ml.train("unidec-cpu", data, folder, changes=small)
-    return folder
+def run(fused_run):
+    """A run folder with a fused model; copy it before changing it."""
+    return fused_run
 
 
 @pytest.fixture
@@ -52,19 +35,21 @@ def model(run):
 
 @contextmanager
 def running(model, **settings):
-    """Serve on a free port, in a thread; give a client."""
+    """Serve on a free port, in a thread; yield a client."""
     settings = Settings(**settings)
-    place = bind("127.0.0.1", 0)
+    listener = bind("127.0.0.1", 0)
     app = create_app(model, settings)
     server = uvicorn.Server(
-        uvicorn.Config(app, http=Connection.of(settings), ws="none", lifespan="on", log_config=None, access_log=False)
+        uvicorn.Config(
+            app, http=Connection.with_settings(settings), ws="none", lifespan="on", log_config=None, access_log=False
+        )
     )
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [place]})
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
         while not server.started and thread.is_alive():
             thread.join(0.01)
-        port = place.getsockname()[1]
+        port = listener.getsockname()[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             client.port, client.engine, client.app = port, app.state.engine, app
             yield client
@@ -80,13 +65,13 @@ def serving():
 
 @pytest.fixture(scope="module")
 def client(run):
-    """A server with a model of its own, for all tests of a file."""
-    with running(ml.Model.load(run)) as found:
-        yield found
+    """A server with its own copy of the model, shared by the tests of a file."""
+    with running(ml.Model.load(run)) as client:
+        yield client
 
 
 class Process:
-    """The command `megalabel serve`, started and ready."""
+    """A running `megalabel serve`."""
 
     def __init__(self, run, *options, **environment):
         self.process = subprocess.Popen(
@@ -98,16 +83,16 @@ class Process:
         self.url = next(word for word in self.line.split() if word.startswith("http://")).rstrip("/")
         self.client = httpx.Client(base_url=self.url, timeout=60)
 
-    def stop(self, how=signal.SIGTERM):
-        """Ask it to stop; return exit code, standard output and standard error."""
-        self.process.send_signal(how)
+    def stop(self, number=signal.SIGTERM):
+        """Send a signal; return exit code, standard output and standard error."""
+        self.process.send_signal(number)
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
 
 
 @pytest.fixture
 def start():
-    """Start servers as processes; they are stopped at the end."""
+    """Start servers as processes; they are stopped after the test."""
     started = []
 
     def start(run, *options, **environment):
@@ -115,8 +100,8 @@ def start():
         return started[-1]
 
     yield start
-    for one in started:
-        one.client.close()
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.communicate()
+    for server in started:
+        server.client.close()
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.communicate()

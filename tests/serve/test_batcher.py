@@ -1,135 +1,135 @@
-"""Texts wait their turn: in batches, fairly, within bounds."""
+"""The queue batches texts, fairly and within limits."""
 
 import asyncio
 import threading
 
 import pytest
 
-from megalabel.serve.batcher import Batcher, FullError, Job
-from megalabel.serve.meters import Meters
+from megalabel.serve.batcher import Batcher, Job, QueueFullError
+from megalabel.serve.metrics import Metrics
 from megalabel.serve.settings import Settings
 
 
 class Model:
-    """Answers a text by itself; remembers every call; may be held up."""
+    """Echoes each text, records every call, and can be blocked."""
 
     def __init__(self):
         self.calls = []
-        self.go = threading.Event()
-        self.go.set()
+        self.unblocked = threading.Event()
+        self.unblocked.set()
 
     def __call__(self, parts):
-        self.go.wait()
+        self.unblocked.wait()
         self.calls.append([(part.job, part.start, part.stop) for part in parts])
         if any(text == "bad" for part in parts for text in part.texts):
-            raise RuntimeError("a text broke the model")
+            raise RuntimeError("the model failed")
         return [[text.encode() for text in part.texts] for part in parts]
 
 
-def play(scene, **settings):
-    """Run a scene with a batcher of its own."""
+def run_scenario(scenario, **settings):
+    """Run a scenario with a new batcher."""
 
     async def run():
         model = Model()
-        batcher = Batcher(model, Settings(**settings), Meters())
+        batcher = Batcher(model, Settings(**settings), Metrics())
         batcher.start()
         try:
-            return await scene(batcher, model)
+            return await scenario(batcher, model)
         finally:
-            model.go.set()
+            model.unblocked.set()
             await batcher.close()
 
     return asyncio.run(run())
 
 
-async def busy(batcher, model):
-    """Hold the model up with one text."""
-    model.go.clear()
+async def block(batcher, model):
+    """Block the model with one text."""
+    model.unblocked.clear()
     first = Job(["first"])
     batcher.put(first)
     await asyncio.sleep(0.05)
     return first
 
 
-def test_what_waits_goes_together():
-    async def scene(batcher, model):
-        first = await busy(batcher, model)
-        jobs = [Job([f"{place}a", f"{place}b"]) for place in range(10)]
+def test_waiting_texts_share_a_call():
+    async def scenario(batcher, model):
+        first = await block(batcher, model)
+        jobs = [Job([f"{index}a", f"{index}b"]) for index in range(10)]
         for job in jobs:
             batcher.put(job)
-        model.go.set()
+        model.unblocked.set()
         answers = await asyncio.gather(first.answer, *(job.answer for job in jobs))
-        assert answers == [[b"first"], *([f"{place}a".encode(), f"{place}b".encode()] for place in range(10))]
+        assert answers == [[b"first"], *([f"{index}a".encode(), f"{index}b".encode()] for index in range(10))]
         assert [len(call) for call in model.calls] == [1, 10]
         assert batcher.waiting == 0
-        assert batcher.meters.texts == 21
+        assert batcher.metrics.value("megalabel_texts_total") == 21
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_unlike_requests_stay_apart():
-    async def scene(batcher, model):
-        await busy(batcher, model)
+def test_requests_with_different_settings_are_separate():
+    async def scenario(batcher, model):
+        await block(batcher, model)
         jobs = [Job(["a"]), Job(["b"], k=9), Job(["c"], k=11), Job(["d"], heads="dual"), Job(["e"], tail=0.5),
                 Job(["f"], details=True), Job(["g"], k=100), Job(["h"], min_score=0.5)]  # fmt: skip
         for job in jobs:
             batcher.put(job)
-        model.go.set()
+        model.unblocked.set()
         await asyncio.gather(*(job.answer for job in jobs))
         texts = [sorted(job.texts[0] for job, _, _ in call) for call in model.calls[1:]]
         assert texts == [["a", "b", "h"], ["c", "g"], ["d"], ["e"], ["f"]]
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_many_texts_do_not_keep_one_waiting():
-    async def scene(batcher, model):
-        await busy(batcher, model)
+def test_a_large_request_does_not_block_a_small_one():
+    async def scenario(batcher, model):
+        await block(batcher, model)
         large, small = Job([str(number) for number in range(100)]), Job(["small"])
         batcher.put(large)
         batcher.put(small)
-        model.go.set()
+        model.unblocked.set()
         assert await large.answer == [str(number).encode() for number in range(100)]
-        assert (small, 0, 1) in model.calls[1]  # the first call after
+        assert (small, 0, 1) in model.calls[1]  # the next call
         assert [call[0][1:] for call in model.calls[1:]] == [(start, start + 10) for start in range(0, 100, 10)]
 
-    play(scene, batch=20, share=10)
+    run_scenario(scenario, batch=20, share=10)
 
 
-def test_calls_are_bounded_by_work():
-    async def scene(batcher, model):
-        await busy(batcher, model)
+def test_calls_are_limited_by_weight():
+    async def scenario(batcher, model):
+        await block(batcher, model)
         jobs = [Job(["x" * 50_000], k=1) for _ in range(4)]
         for job in jobs:
             batcher.put(job)
         assert batcher.waiting == 1 + 4 * 11
-        model.go.set()
+        model.unblocked.set()
         await asyncio.gather(*(job.answer for job in jobs))
         assert [len(call) for call in model.calls[1:]] == [2, 2]
 
-    play(scene, batch=20, share=20)
+    run_scenario(scenario, batch=20, share=20)
 
 
-def test_one_request_a_call_if_told_so():
-    async def scene(batcher, model):
-        await busy(batcher, model)
-        jobs = [Job([str(place)]) for place in range(5)]
+def test_unbatched():
+    async def scenario(batcher, model):
+        await block(batcher, model)
+        jobs = [Job([str(index)]) for index in range(5)]
         for job in jobs:
             batcher.put(job)
-        model.go.set()
+        model.unblocked.set()
         await asyncio.gather(*(job.answer for job in jobs))
         assert [len(call) for call in model.calls] == [1] * 6
 
-    play(scene, batched=False)
+    run_scenario(scenario, batched=False)
 
 
-def test_a_text_that_breaks_the_model_breaks_its_own_request_only():
-    async def scene(batcher, model):
-        await busy(batcher, model)
+def test_a_failing_text_fails_only_its_request():
+    async def scenario(batcher, model):
+        await block(batcher, model)
         good, bad, after = Job(["good"]), Job(["bad"]), Job(["after"])
         for job in (good, bad, after):
             batcher.put(job)
-        model.go.set()
+        model.unblocked.set()
         assert [await good.answer, await after.answer] == [[b"good"], [b"after"]]
         with pytest.raises(RuntimeError):
             await bad.answer
@@ -137,63 +137,63 @@ def test_a_text_that_breaks_the_model_breaks_its_own_request_only():
         batcher.put(last)
         assert await last.answer == [b"last"]
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def test_too_much_waiting_is_refused_and_places_come_free():
-    async def scene(batcher, model):
-        await busy(batcher, model)
+def test_a_full_queue_refuses_until_there_is_room():
+    async def scenario(batcher, model):
+        await block(batcher, model)
         waiting = Job(["a"] * 9)
         batcher.put(waiting)
-        with pytest.raises(FullError) as full:
+        with pytest.raises(QueueFullError) as full:
             batcher.put(Job(["b"]))
         assert full.value.seconds >= 1
-        with pytest.raises(FullError):
+        with pytest.raises(QueueFullError):
             batcher.call(lambda: None)
-        waiting.answer.cancel()  # its client has left
+        waiting.answer.cancel()  # the client disconnects
         await asyncio.sleep(0)
         assert batcher.waiting == 1
         later = Job(["b"])
         batcher.put(later)
-        model.go.set()
+        model.unblocked.set()
         assert await later.answer == [b"b"]
         assert all(job is not waiting for call in model.calls for job, _, _ in call)
 
-    play(scene, queue=10)
+    run_scenario(scenario, queue=10)
 
 
-def test_a_request_larger_than_the_queue_is_taken_alone():
-    async def scene(batcher, model):
+def test_an_empty_queue_accepts_a_request_of_any_size():
+    async def scenario(batcher, model):
         large = Job(["a"] * 50)
         batcher.put(large)
         assert len(await large.answer) == 50
 
-    play(scene, queue=10)
+    run_scenario(scenario, queue=10)
 
 
-def test_other_work_takes_turns_with_batches():
-    async def scene(batcher, model):
-        await busy(batcher, model)
+def test_calls_alternate_with_batches():
+    async def scenario(batcher, model):
+        await block(batcher, model)
         order = []
         large = Job(["a"] * 30)
         batcher.put(large)
-        calls = [batcher.call(lambda place=place: order.append((place, len(model.calls)))) for place in range(2)]
-        given_up = batcher.call(lambda: order.append("never"))
-        given_up.cancel()
-        model.go.set()
+        calls = [batcher.call(lambda index=index: order.append((index, len(model.calls)))) for index in range(2)]
+        cancelled = batcher.call(lambda: order.append("never"))
+        cancelled.cancel()
+        model.unblocked.set()
         await asyncio.gather(large.answer, *calls)
         assert order == [(0, 1), (1, 2)]
 
-    play(scene, share=10)
+    run_scenario(scenario, share=10)
 
 
-def test_closing_finishes_what_waits():
-    async def scene(batcher, model):
-        await busy(batcher, model)
+def test_close_finishes_waiting_jobs():
+    async def scenario(batcher, model):
+        await block(batcher, model)
         job = Job(["a"] * 100)
         batcher.put(job)
-        model.go.set()
+        model.unblocked.set()
         await batcher.close()
         assert len(job.answer.result()) == 100
 
-    play(scene)
+    run_scenario(scenario)

@@ -18,7 +18,7 @@ from megalabel.model.changing import changing
 
 @pytest.fixture
 def command(capsys):
-    """Run it to its end; return exit code, standard output and standard error."""
+    """Run the command until it exits; return exit code, standard output and standard error."""
 
     def command(*arguments):
         code = main(["serve", *map(str, arguments)])
@@ -27,7 +27,7 @@ def command(capsys):
     return command
 
 
-def test_help_teaches(command):
+def test_help(command):
     code, out, _ = command("--help")
     assert code == 0
     for word in ("--host", "--port", "--save", "--read-only", "--api-key-file", "--allow-host", "--max-texts"):
@@ -36,13 +36,13 @@ def test_help_teaches(command):
     assert "--unbatched" not in out
 
 
-def test_it_says_where_it_is_and_finishes_what_it_began(start, run):
+def test_it_prints_its_address_and_finishes_open_requests(start, run):
     server = start(run)
     assert server.line.startswith(f"serving {run} (60 labels): http://127.0.0.1:")
     assert "/docs" in server.line
     assert server.client.post("/labels", json={"texts": ["a label that lives in memory"]}).status_code == 201
     answers = []
-    body = {"texts": [f"text number {place}" for place in range(1000)], "k": 60, "details": True}
+    body = {"texts": [f"text number {index}" for index in range(1000)], "k": 60, "details": True}
     threads = [
         threading.Thread(target=lambda: answers.append(server.client.post("/predict", json=body))) for _ in range(3)
     ]
@@ -60,28 +60,28 @@ def test_it_says_where_it_is_and_finishes_what_it_began(start, run):
 
 
 def test_changed_labels_are_saved(start, run, tmp_path):
-    place = tmp_path / "run"
-    shutil.copytree(run, place)
-    server = start(place, "--save", MEGALABEL_API_KEY="sesame")
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    server = start(folder, "--save", MEGALABEL_API_KEY="sesame")
     assert server.client.get("/model").status_code == 401
     server.client.headers["Authorization"] = "Bearer sesame"
-    with pytest.raises(WriteError, match="another process"), changing(place / "model", patience=0.1):
+    with pytest.raises(WriteError, match="another process"), changing(folder / "model", patience=0.1):
         pass
     uids = [server.client.post("/labels", json={"texts": [f"label {n}"]}).json()["labels"][0]["uid"] for n in range(5)]
     wait_for(server, 'megalabel_saves_total{done="yes"} ')
-    assert server.client.delete(f"/labels/{uids[0]}").status_code == 200  # saved at the latest at the end
+    assert server.client.delete(f"/labels/{uids[0]}").status_code == 200  # saved on exit at the latest
     assert server.stop() == (0, "", "")
-    again = ml.Model.load(place)
-    assert (again.labels.uids[-5:], again.state.alive) == (uids, 64)
+    saved = ml.Model.load(folder)
+    assert (saved.labels.uids[-5:], saved.state.alive) == (uids, 64)
 
 
-def test_where_saving_fails_it_is_said(start, run, tmp_path):
-    place, key = tmp_path / "run", tmp_path / "key"
-    shutil.copytree(run, place)
+def test_a_failed_save_is_reported(start, run, tmp_path):
+    folder, key = tmp_path / "run", tmp_path / "key"
+    shutil.copytree(run, folder)
     key.write_text("sesame\n")
-    server = start(place, "--save", "--api-key-file", key)
-    shutil.rmtree(place / "model")
-    (place / "model").write_text("a file in the way")
+    server = start(folder, "--save", "--api-key-file", key)
+    shutil.rmtree(folder / "model")
+    (folder / "model").write_text("a file in the way")
     assert server.client.post("/labels", json={"texts": ["a label"]}).status_code == 401
     headers = {"X-API-Key": "sesame"}
     assert server.client.post("/labels", json={"texts": ["a label"]}, headers=headers).status_code == 201
@@ -91,7 +91,7 @@ def test_where_saving_fails_it_is_said(start, run, tmp_path):
     assert "Traceback" not in err
 
 
-def test_beyond_this_machine_without_a_key_is_warned_of(start, run):
+def test_a_public_server_without_a_key_prints_a_warning(start, run):
     server = start(run, "--host", "0.0.0.0", "--log-requests")
     url = f"http://127.0.0.1:{server.url.rsplit(':', 1)[1]}"
     assert server.client.get(f"{url}/model").status_code == 200
@@ -103,34 +103,34 @@ def test_beyond_this_machine_without_a_key_is_warned_of(start, run):
     assert "GET '/model' 200" in rest[0]
 
 
-def wait_for(server, words):
-    """Wait until the metrics say so; a counter given without its value has to be above 0."""
+def wait_for(server, prefix):
+    """Wait until a line of the metrics starts with a prefix and its value is above 0."""
     deadline = time.monotonic() + 60
     while True:
         lines = server.client.get("/metrics").text.splitlines()
-        if any(line.startswith(words) and not line.endswith(" 0") for line in lines):
+        if any(line.startswith(prefix) and float(line.split()[-1]) > 0 for line in lines):
             return
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["nowhere"], "there is no model here"),
         (["RUN", "--port", "70000"], "--port"),
         (["RUN", "--host", "no.such.host.invalid"], "cannot listen on no.such.host.invalid"),
-        (["RUN", "--save", "--read-only"], "leave out --save or --read-only"),
+        (["RUN", "--save", "--read-only"], "omit --save or --read-only"),
         (["RUN", "--timeout", "0"], "--timeout"),
         (["RUN", "--max-texts", "0"], "--max-texts"),
         (["RUN", "--api-key-file", "nowhere"], "cannot read the API key file"),
         (["RUN", "--tail", "2"], "tail must lie in 0 to 1"),
     ],
 )
-def test_mistakes_are_one_line(command, run, arguments, says):
+def test_invalid_arguments_print_one_line(command, run, arguments, message):
     code, out, err = command(*(run if word == "RUN" else word for word in arguments))
     assert (code, out) == (2, "")
-    assert says in err
+    assert message in err
     assert len(err.splitlines()) == 1
 
 
@@ -141,19 +141,19 @@ def test_a_port_in_use(command, run):
     assert (code, out) == (2, "")
     assert err == (
         f"megalabel: cannot listen on 127.0.0.1 port {port}: address already in use; "
-        "choose another --port, 0 is any free one\n"
+        "choose another --port, or 0 for any free one\n"
     )
 
 
-def test_without_the_extra(command, run, monkeypatch):
+def test_a_missing_extra(command, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastapi", None)  # cannot be imported
     code, out, err = command(run)
     assert (code, out) == (2, "")
     assert err == "megalabel: the server needs the package fastapi; pip install 'megalabel[serve]'\n"
 
 
-def test_a_wrong_start_is_told_before_torch_is_there(run):
+def test_an_invalid_host_is_reported_before_torch_is_loaded(run):
     code = "import sys; from megalabel.__main__ import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
-    wrong = ["serve", str(run), "--host", "no.such.host.invalid"]
-    done = subprocess.run([sys.executable, "-c", code, *wrong], capture_output=True, text=True)
+    arguments = ["serve", str(run), "--host", "no.such.host.invalid"]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
     assert done.stdout == "2 False\n"

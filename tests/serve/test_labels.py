@@ -10,26 +10,26 @@ import megalabel as ml
 @pytest.fixture
 def live(run, serving):
     """A server whose labels a test may change."""
-    with serving(ml.Model.load(run)) as found:
-        yield found
+    with serving(ml.Model.load(run)) as client:
+        yield client
 
 
 def test_list_and_search(client, model):
     everything = client.get("/labels", params={"limit": 1000}).json()
     assert everything["total"] == len(everything["labels"]) == len(model.labels)
-    assert [one["id"] for one in everything["labels"]] == list(range(len(model.labels)))
+    assert [label["id"] for label in everything["labels"]] == list(range(len(model.labels)))
     first = everything["labels"][0]
     assert first == {
         "id": 0, "uid": model.labels.uids[0], "text": model.labels.texts[0],
         "points": int(model.seen.counts[0]), "frequency": first["frequency"],
     }  # fmt: skip
     word = model.labels.texts[7].split()[0]
-    found = client.get("/labels", params={"find": word.upper()}).json()
-    expected = [place for place, text in enumerate(model.labels.texts) if word.casefold() in text.casefold()]
-    assert [one["id"] for one in found["labels"]] == expected[:50]
-    assert found["total"] == len(expected)
+    matches = client.get("/labels", params={"find": word.upper()}).json()
+    expected = [label for label, text in enumerate(model.labels.texts) if word.casefold() in text.casefold()]
+    assert [label["id"] for label in matches["labels"]] == expected[:50]
+    assert matches["total"] == len(expected)
     page = client.get("/labels", params={"offset": 58, "limit": 5}).json()
-    assert [one["id"] for one in page["labels"]] == [58, 59]
+    assert [label["id"] for label in page["labels"]] == [58, 59]
     assert client.get("/labels", params={"offset": 2**31 - 1}).json() == {"total": 60, "labels": []}
     assert client.get("/labels", params={"find": "nothing has this"}).json() == {"total": 0, "labels": []}
 
@@ -59,19 +59,19 @@ def test_add_find_rename_remove(live):
     assert live.get("/model").json()["labels"] == 60
 
 
-def test_made_up_uids_and_several_removed(live):
-    uids = [one["uid"] for one in live.post("/labels", json={"texts": ["one", "two"]}).json()["labels"]]
+def test_generated_uids_and_removing_several(live):
+    uids = [label["uid"] for label in live.post("/labels", json={"texts": ["one", "two"]}).json()["labels"]]
     assert uids == ["added-60", "added-61"]
     assert live.request("DELETE", "/labels", json={"uids": uids}).json() == {"removed": 2}
     assert live.request("DELETE", "/labels", json={"uids": []}).json() == {"removed": 0}
 
 
-def test_all_or_nothing(live):
-    known = live.get("/labels").json()["labels"][0]["uid"]
-    answer = live.request("DELETE", "/labels", json={"uids": [known, "nobody"]})
+def test_labels_are_removed_all_or_none(live):
+    uid = live.get("/labels").json()["labels"][0]["uid"]
+    answer = live.request("DELETE", "/labels", json={"uids": [uid, "nobody"]})
     assert (answer.status_code, answer.json()["error"]["where"]) == (404, "uids[1]")
-    assert live.request("DELETE", "/labels", json={"uids": [known, known]}).status_code == 422
-    everything = [one["uid"] for one in live.get("/labels", params={"limit": 1000}).json()["labels"]]
+    assert live.request("DELETE", "/labels", json={"uids": [uid, uid]}).status_code == 422
+    everything = [label["uid"] for label in live.get("/labels", params={"limit": 1000}).json()["labels"]]
     assert live.request("DELETE", "/labels", json={"uids": everything}).status_code == 422
     assert live.get("/model").json()["labels"] == 60
 
@@ -90,13 +90,13 @@ def test_all_or_nothing(live):
         ({"uids": ["a"]}, "texts"),
     ],
 )
-def test_labels_that_cannot_be(client, body, where):
+def test_invalid_labels(client, body, where):
     answer = client.post("/labels", json=body)
     assert (answer.status_code, answer.json()["error"]["where"]) == (422, where)
     assert client.get("/model").json()["labels"] == 60
 
 
-def test_renaming_needs_a_label_and_a_text(client):
+def test_renaming_needs_a_known_label_and_a_valid_text(client):
     assert client.patch("/labels/nobody", json={"text": "a"}).status_code == 404
     uid = client.get("/labels").json()["labels"][0]["uid"]
     assert client.patch(f"/labels/{uid}", json={"text": " "}).status_code == 422
@@ -124,8 +124,8 @@ def test_added_labels_are_limited(run, serving):
         assert (answer.status_code, "--max-added" in answer.json()["error"]["message"]) == (422, True)
 
 
-def test_changes_under_load_are_seen_whole(live):
-    """A label comes and goes; every answer has it with its own name and text, or not at all."""
+def test_changes_under_load_are_atomic(live):
+    """While a label is added and removed, every answer has it with its uid and text, or not at all."""
     wrong, stop = [], threading.Event()
 
     def ask():
@@ -143,10 +143,10 @@ def test_changes_under_load_are_seen_whole(live):
         thread.start()
     for _ in range(10):
         (label,) = live.post("/labels", json={"texts": ["brand new thing"]}).json()["labels"]
-        ask_one = {"texts": ["brand new thing"], "k": 1, "heads": "dual"}
-        assert live.post("/predict", json=ask_one).json()["predictions"][0][0] | {"score": 0} == label | {"score": 0}
+        request = {"texts": ["brand new thing"], "k": 1, "heads": "dual"}
+        assert live.post("/predict", json=request).json()["predictions"][0][0] | {"score": 0} == label | {"score": 0}
         assert live.delete(f"/labels/{label['uid']}").json() == {"removed": 1}
-        assert live.post("/predict", json=ask_one).json()["predictions"][0][0]["uid"] != label["uid"]
+        assert live.post("/predict", json=request).json()["predictions"][0][0]["uid"] != label["uid"]
     stop.set()
     for thread in threads:
         thread.join()

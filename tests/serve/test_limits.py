@@ -1,4 +1,4 @@
-"""Large bodies, slow clients, full queues: each gets its answer, or is cut off, and the server goes on."""
+"""Large bodies, slow clients, full queues: each gets an answer or is disconnected, and the server keeps running."""
 
 import json
 import socket
@@ -13,43 +13,43 @@ import megalabel as ml
 
 @pytest.fixture(scope="module")
 def quick(run, serving):
-    """A server that waits for nobody."""
-    with serving(ml.Model.load(run), timeout=1.0, header_seconds=1.0) as found:
-        yield found
-        assert found.get("/health").json() == {"status": "ok"}
+    """A server with short timeouts."""
+    with serving(ml.Model.load(run), timeout=1.0, header_seconds=1.0) as client:
+        yield client
+        assert client.get("/health").json() == {"status": "ok"}
 
 
 @pytest.fixture(scope="module")
 def narrow(run, serving):
-    """A server that takes small bodies, with all the time there is."""
-    with serving(ml.Model.load(run), body_bytes=1 << 20) as found:
-        yield found
-        assert found.get("/health").json() == {"status": "ok"}
+    """A server that accepts only small bodies."""
+    with serving(ml.Model.load(run), body_bytes=1 << 20) as client:
+        yield client
+        assert client.get("/health").json() == {"status": "ok"}
 
 
 def connect(client):
-    found = socket.create_connection(("127.0.0.1", client.port), timeout=20)
-    found.settimeout(20)
-    return found
+    connection = socket.create_connection(("127.0.0.1", client.port), timeout=20)
+    connection.settimeout(20)
+    return connection
 
 
 def read(connection):
-    """Read until the server closes, or one answer with its length is there."""
-    got = b""
+    """Read until the server closes the connection, or one answer is complete."""
+    received = b""
     while True:
         try:
-            some = connection.recv(1 << 16)
+            data = connection.recv(1 << 16)
         except ConnectionResetError:
-            return got
-        got += some
-        head, _, body = got.partition(b"\r\n\r\n")
+            return received
+        received += data
+        head, _, body = received.partition(b"\r\n\r\n")
         length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-        if not some or (length and len(body) >= int(length[0].split(b":")[1])):
-            return got
+        if not data or (length and len(body) >= int(length[0].split(b":")[1])):
+            return received
 
 
-def error_of(got):
-    head, _, body = got.partition(b"\r\n\r\n")
+def error_of(received):
+    head, _, body = received.partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)["error"]
 
 
@@ -61,8 +61,8 @@ def head(path="/predict", **headers):
 
 
 @contextmanager
-def held_up(client):
-    """Keep the thread of the model busy until the event that is given is set."""
+def blocked(client):
+    """Block the thread of the model."""
     release = threading.Event()
     batcher = client.engine.batcher
     batcher._task.get_loop().call_soon_threadsafe(batcher.call, release.wait)
@@ -72,14 +72,14 @@ def held_up(client):
         release.set()
 
 
-def wait_until(true):
+def wait_until(condition):
     deadline = time.monotonic() + 20
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def test_a_body_too_large_by_its_own_word(narrow):
+def test_a_content_length_above_the_limit(narrow):
     answer = narrow.post("/predict", content=b'{"texts": ["' + b"a" * (10 << 20) + b'"]}')
     assert answer.status_code == 413
     assert "1,048,576 bytes" in answer.json()["error"]["message"]
@@ -87,18 +87,18 @@ def test_a_body_too_large_by_its_own_word(narrow):
     assert narrow.get("/health").status_code == 200  # on the same connection
 
 
-def test_a_body_too_large_in_chunks(narrow):
+def test_a_chunked_body_above_the_limit(narrow):
     answer = narrow.post("/predict", content=iter([b"a" * 65536] * 40), headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
 
 
-def test_a_chunked_body_is_read(narrow):
-    kind = {"Content-Type": "application/json"}
-    answer = narrow.post("/predict", content=iter([b'{"te', b'xts": [', b'"a"]}']), headers=kind)
+def test_a_chunked_body(narrow):
+    headers = {"Content-Type": "application/json"}
+    answer = narrow.post("/predict", content=iter([b'{"te', b'xts": [', b'"a"]}']), headers=headers)
     assert answer.status_code == 200
 
 
-def test_a_body_that_never_stops_is_cut_off(quick):
+def test_an_endless_body_is_disconnected(quick):
     with connect(quick) as slow:
         slow.sendall(head(**{"Transfer-Encoding": "chunked"}))
         start = time.monotonic()
@@ -115,14 +115,14 @@ def test_a_slow_body(quick):
         assert (status, error["code"]) == (408, "too_slow")
 
 
-def test_a_slow_head(quick):
+def test_slow_headers(quick):
     with connect(quick) as slow:
         slow.sendall(b"POST /predict HTTP/1.1\r\nHost: loc")
         status, error = error_of(read(slow))
         assert (status, error["code"]) == (408, "too_slow")
 
 
-def test_a_slow_head_after_a_whole_request(quick):
+def test_slow_headers_after_a_complete_request(quick):
     with connect(quick) as slow:
         slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in read(slow)
@@ -130,19 +130,19 @@ def test_a_slow_head_after_a_whole_request(quick):
         assert error_of(read(slow))[0] == 408
 
 
-def test_a_connection_that_says_nothing_is_closed(quick):
+def test_a_silent_connection_is_closed(quick):
     with connect(quick) as silent:
         assert read(silent) == b""
 
 
-def test_a_head_too_large(narrow):
+def test_headers_above_the_limit(narrow):
     with connect(narrow) as large:
         large.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
         with suppress(BrokenPipeError, ConnectionResetError):
             for number in range(100):
                 large.sendall(f"X-{number}: {'a' * 4096}\r\n".encode())
-        got = read(large)
-        assert not got or error_of(got)[0] == 431
+        answer = read(large)
+        assert not answer or error_of(answer)[0] == 431
     assert narrow.get("/health").status_code == 200
 
 
@@ -155,20 +155,20 @@ def test_a_head_too_large(narrow):
      b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
      b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\nzz\r\n"],
 )  # fmt: skip
-def test_what_is_no_http(narrow, sent):
+def test_invalid_http(narrow, sent):
     with connect(narrow) as odd:
         odd.sendall(sent)
         status, error = error_of(read(odd))
         assert (status, error["code"]) == (400, "bad_request")
 
 
-def test_who_asks_for_another_protocol_is_answered_in_this_one(narrow):
+def test_an_offer_to_upgrade_is_ignored(narrow):
     body = b'{"texts": ["a"]}'
     with connect(narrow) as other:
         other.sendall(head(**{"Content-Length": len(body), "Connection": "Upgrade", "Upgrade": "h2c"}) + body)
-        got = read(other)
-        assert b"200 OK" in got
-        assert b'{"predictions":[[' in got
+        answer = read(other)
+        assert b"200 OK" in answer
+        assert b'{"predictions":[[' in answer
 
 
 def test_two_hosts_are_refused(narrow):
@@ -177,31 +177,31 @@ def test_two_hosts_are_refused(narrow):
         assert error_of(read(odd))[0] == 403
 
 
-def test_requests_one_after_the_other_on_one_connection(narrow):
+def test_pipelined_requests(narrow):
     body = b'{"texts": ["a"]}'
     with connect(narrow) as many:
         many.sendall((head(**{"Content-Length": len(body)}) + body) * 3)
-        got = b""
-        while got.count(b'{"predictions"') < 3:
-            some = many.recv(1 << 16)
-            assert some
-            got += some
+        received = b""
+        while received.count(b'{"predictions"') < 3:
+            data = many.recv(1 << 16)
+            assert data
+            received += data
 
 
 def test_no_answer_in_time(run, serving):
     with serving(ml.Model.load(run), timeout=2.0) as client:
-        with held_up(client):
+        with blocked(client):
             answer = client.post("/predict", json={"texts": ["a"]})
             assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
         wait_until(lambda: client.engine.batcher.waiting == 0)
         assert client.post("/predict", json={"texts": ["a"]}).status_code == 200
 
 
-def test_a_full_queue_says_when_to_come_back(run, serving):
+def test_a_full_queue_returns_retry_after(run, serving):
     with serving(ml.Model.load(run), queue=5) as client:
         answers = []
         first = threading.Thread(target=lambda: answers.append(client.post("/predict", json={"texts": ["a"] * 4})))
-        with held_up(client):
+        with blocked(client):
             first.start()
             wait_until(lambda: client.engine.batcher.waiting == 5)
             for answer in (
@@ -217,10 +217,10 @@ def test_a_full_queue_says_when_to_come_back(run, serving):
         assert client.post("/predict", json={"texts": ["a"]}).status_code == 200
 
 
-def test_a_client_that_leaves_frees_its_place(run, serving):
+def test_a_client_that_disconnects_leaves_the_queue(run, serving):
     with serving(ml.Model.load(run)) as client:
         body = json.dumps({"texts": ["a"] * 100}).encode()
-        with held_up(client):
+        with blocked(client):
             with connect(client) as leaving:
                 leaving.sendall(head(**{"Content-Length": len(body)}) + body)
                 wait_until(lambda: client.engine.batcher.waiting == 101)
@@ -232,7 +232,7 @@ def test_too_many_requests_at_once(run, serving):
     with serving(ml.Model.load(run), requests=2) as client:
         ask = {"args": ("/predict",), "kwargs": {"json": {"texts": ["a"]}}}
         threads = [threading.Thread(target=client.post, **ask) for _ in range(2)]
-        with held_up(client):
+        with blocked(client):
             for thread in threads:
                 thread.start()
             wait_until(lambda: client.engine.batcher.waiting == 3)
@@ -242,7 +242,7 @@ def test_too_many_requests_at_once(run, serving):
         assert client.get("/health").status_code == 200
 
 
-def test_who_does_not_read_the_answer_is_cut_off(run, serving):
+def test_a_client_that_does_not_read_is_disconnected(run, serving):
     with serving(ml.Model.load(run), timeout=4.0) as client:
         client.post("/labels", json={"texts": ["long " * 20_000]})
         body = json.dumps({"texts": ["a"] * 200, "k": 1000, "heads": "dual"}).encode()

@@ -1,4 +1,6 @@
-"""POST /predict answers what the model says."""
+"""POST /predict and POST /explain return what the model returns."""
+
+from dataclasses import asdict
 
 import pytest
 
@@ -13,15 +15,15 @@ def rows(client, **body):
     return answer.json()["predictions"]
 
 
-def test_same_as_the_model(client, model, data):
+def test_predictions_equal_those_of_the_model(client, model, data):
     texts = [*TEXTS, *data.test.texts[:20]]
     expected = model.predict(texts, k=7)
-    found = rows(client, texts=texts, k=7)
-    assert [[(one["id"], one["uid"], one["text"]) for one in row] for row in found] == [
-        [(one.id, one.uid, one.text) for one in row] for row in expected
+    answers = rows(client, texts=texts, k=7)
+    assert [[(label["id"], label["uid"], label["text"]) for label in row] for row in answers] == [
+        [(label.id, label.uid, label.text) for label in row] for row in expected
     ]
-    scores = [[one["score"] for one in row] for row in found]
-    assert scores == [pytest.approx([one.score for one in row], rel=1e-5, abs=1e-7) for row in expected]
+    scores = [[label["score"] for label in row] for row in answers]
+    assert scores == [pytest.approx([label.score for label in row], rel=1e-5, abs=1e-7) for row in expected]
 
 
 def test_defaults(client):
@@ -34,48 +36,47 @@ def test_defaults(client):
 
 def test_details(client, model):
     (row,) = rows(client, texts=["some text"], k=3, details=True)
-    for one in row:
-        label = model.labels.uids.index(one["uid"])
-        assert one["points"] == model.seen.counts[label]
-        assert one["frequency"] == ("tail" if one["points"] < 10 else "torso" if one["points"] <= 100 else "head")
-        assert list(one["heads"]) == model.heads
+    for label in row:
+        assert label["points"] == model.seen.counts[model.labels.uids.index(label["uid"])]
+        assert label["frequency"] == ("tail" if label["points"] < 10 else "torso" if label["points"] <= 100 else "head")
+        assert list(label["heads"]) == model.heads
     (plain,) = rows(client, texts=["some text"], k=3)
-    assert [{name: one[name] for name in plain[0]} for one in row] == plain
+    assert [{name: label[name] for name in plain[0]} for label in row] == plain
 
 
 def test_heads_and_tail(client, model):
     for settings in ({"heads": "dual"}, {"heads": "linear"}, {"tail": 1.0}):
         (row,) = rows(client, texts=["some text"], k=60, **settings)
         (expected,) = model.predict(["some text"], k=60, **settings)
-        assert [one["uid"] for one in row] == [one.uid for one in expected]
+        assert [label["uid"] for label in row] == [label.uid for label in expected]
 
 
-def test_min_score_leaves_labels_out(client):
+def test_min_score_omits_labels(client):
     (row,) = rows(client, texts=["some text"], k=20)
     middle = row[len(row) // 2]["score"]
     (kept,) = rows(client, texts=["some text"], k=20, min_score=middle)
-    assert kept == [one for one in row if one["score"] >= middle]
+    assert kept == [label for label in row if label["score"] >= middle]
     assert rows(client, texts=["some text"], min_score=1e9) == [[]]
 
 
-def test_k_beyond_the_labels_gives_all(client, model):
+def test_k_above_the_number_of_labels_returns_all(client, model):
     (row,) = rows(client, texts=["some text"], k=1000, heads="dual")
     assert len(row) == len(model.labels)
 
 
 def test_a_thousand_texts(client, model, data):
     texts = [f"{text} {number}" for number, text in enumerate((list(data.train.texts) * 4)[:1000])]
-    found = rows(client, texts=texts, k=2)
-    assert [[one["uid"] for one in row] for row in found] == [
-        [one.uid for one in row] for row in model.predict(texts, k=2)
+    answers = rows(client, texts=texts, k=2)
+    assert [[label["uid"] for label in row] for row in answers] == [
+        [label.uid for label in row] for row in model.predict(texts, k=2)
     ]
 
 
 @pytest.mark.parametrize(
-    ("body", "where", "says"),
+    ("body", "where", "message"),
     [
-        ({"texts": ["a"] * 1001}, "texts", "1,001 texts are more than the 1,000 of one request"),
-        ({"texts": ["a"], "k": 1001}, "k", "at most 1,000 labels are given"),
+        ({"texts": ["a"] * 1001}, "texts", "1,001 texts, but at most 1,000 are accepted per request"),
+        ({"texts": ["a"], "k": 1001}, "k", "at most 1,000 labels are returned"),
         ({"texts": ["a"], "k": 10**9}, "k", "--max-k"),
         ({"texts": ["a"], "k": 10**300}, "k", "--max-k"),
         ({"texts": ["a", "b" * 100_001]}, "texts[1]", "--max-characters"),
@@ -93,19 +94,19 @@ def test_a_thousand_texts(client, model, data):
         ({"texts": ["a"], "heads": "dua"}, "heads", "did you mean 'dual'?"),
         ({"texts": ["a"], "heads": "x" * 100_000}, "heads", "has no head"),
         ({"texts": ["a"], "details": 1}, "details", "boolean"),
-        (["a"], None, "no JSON object"),
+        (["a"], None, "not a JSON object"),
     ],
 )
-def test_what_is_wrong_is_said(client, body, where, says):
+def test_invalid_bodies(client, body, where, message):
     answer = client.post("/predict", json=body)
     assert answer.status_code == 422
     error = answer.json()["error"]
     assert (error["code"], error["where"]) == ("invalid", where)
-    assert says in error["message"]
+    assert message in error["message"]
     assert len(error["message"]) < 500
 
 
-def test_tail_is_refused_where_scores_are_added(summed_run, serving):
+def test_tail_needs_a_fused_model(summed_run, serving):
     with serving(ml.Model.load(summed_run)) as client:
         answer = client.post("/predict", json={"texts": ["a"], "tail": 0.5})
         assert (answer.status_code, answer.json()["error"]["where"]) == (422, "tail")
@@ -113,7 +114,7 @@ def test_tail_is_refused_where_scores_are_added(summed_run, serving):
         assert client.post("/predict", json={"texts": ["a"], "tail": None}).status_code == 200
 
 
-def test_limits_are_settings(run, serving):
+def test_limits_come_from_the_settings(run, serving):
     with serving(ml.Model.load(run), texts=2, k=3, text_characters=10) as client:
         assert client.get("/model").json()["limits"] | {"body_bytes": 0} == {
             "texts": 2, "k": 3, "body_bytes": 0, "text_characters": 10,
@@ -121,3 +122,28 @@ def test_limits_are_settings(run, serving):
         for body in ({"texts": ["a"] * 3}, {"texts": ["a"], "k": 4}, {"texts": ["a" * 11]}):
             assert client.post("/predict", json=body).status_code == 422
         assert client.post("/predict", json={"texts": ["a" * 10] * 2, "k": 3}).status_code == 200
+
+
+def test_explanations_equal_those_of_the_model(client, model):
+    uid = model.labels.uids[3]
+    for label in (None, uid):
+        answer = client.post("/explain", json={"text": "some text", "label": label, "k": 2}).json()
+        expected = asdict(model.explain("some text", label, 2))
+        assert answer.keys() == expected.keys()
+        for name in ("uid", "rank", "points"):
+            assert answer[name] == expected[name]
+        assert answer["total"] == pytest.approx(expected["total"], rel=1e-4)
+        assert [part["head"] for part in answer["heads"]] == model.heads
+        assert len(answer["nearest"]) == len(expected["nearest"]) <= 2
+
+
+def test_explaining_an_unknown_label(client):
+    answer = client.post("/explain", json={"text": "some text", "label": "nobody"})
+    assert (answer.status_code, answer.json()["error"]["where"]) == (404, "label")
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"text": 1}, {"text": "a", "k": 0}, {"text": "a", "k": 1001}, {"text": "a" * 100_001}]
+)
+def test_explaining_invalid_bodies(client, body):
+    assert client.post("/explain", json=body).status_code == 422

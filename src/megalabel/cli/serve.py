@@ -69,7 +69,7 @@ def serve(
     Example: curl -H 'Content-Type: application/json' -d '{"texts": ["inverse of a matrix"]}' localhost:8000/predict
     """
     _need_extra()
-    from megalabel.serve.bind import bind, is_loopback
+    from megalabel.serve.server import bind, is_loopback, run_server
     from megalabel.serve.settings import LOOPBACK, Settings
 
     settings = Settings(
@@ -83,7 +83,6 @@ def serve(
     from megalabel.model import Model
     from megalabel.model.changing import changing
     from megalabel.model.store import find_model
-    from megalabel.serve.run_server import run_server
 
     with ExitStack() as locks:
         if save:
@@ -108,7 +107,7 @@ def _need_extra() -> None:
 
     from megalabel.errors import MissingExtraError
 
-    for package in ("fastapi", "uvicorn", "httptools"):
+    for package in ("fastapi", "uvicorn", "httptools", "prometheus_client"):
         if find_spec(package) is None:
             raise MissingExtraError(package, extra="serve", what="the server")
 

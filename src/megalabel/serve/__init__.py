@@ -1,6 +1,6 @@
-"""A model as an HTTP server: predictions in batches, live labels, explanations, and a page to try it.
+"""Serves a model over HTTP: batched predictions, live labels, explanations, and a page to try it.
 
-Needs the extra ``serve``: ``pip install 'megalabel[serve]'``. :func:`megalabel.serve.app.create_app` gives the app,
-:func:`megalabel.serve.run_server.run_server` runs it, as ``megalabel serve`` does. Nothing is imported here, so that a
-wrong option or a port in use is told before torch is there.
+Needs the extra ``serve``: ``pip install 'megalabel[serve]'``. :func:`megalabel.serve.app.create_app` returns the app,
+:func:`megalabel.serve.server.run_server` runs it, as ``megalabel serve`` does. This file imports nothing, so that the
+command line reports an invalid option or a port in use before torch is loaded.
 """

@@ -1,4 +1,4 @@
-"""Work for the model, in turns: texts of several requests in one call."""
+"""The queue in front of the model: texts of several requests go into one call."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from megalabel.serve.meters import Meters
+from megalabel.serve.metrics import Metrics
 from megalabel.serve.settings import Settings
 
-__all__ = ["Batcher", "FullError", "Job", "Part"]
+__all__ = ["Batcher", "Job", "JobPart", "QueueFullError"]
 
 Result = TypeVar("Result")
 
-_CHARACTERS, _LABELS = 5_000, 500  # a text counts once more for each of these
+_CHARACTERS, _LABELS = 5_000, 500  # each adds one to the weight of a text
 
 
-class FullError(Exception):
-    """Too much is waiting; ``seconds`` says when to try again."""
+class QueueFullError(Exception):
+    """The queue is full; ``seconds`` says when to try again."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(f"try again in {seconds} s")
@@ -30,7 +30,7 @@ class FullError(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """The texts of one request, and how they are to be answered.
+    """The texts of one request, and how to predict them.
 
     >>> Job(["some text", "another"], k=12).group, Job(["x" * 20_000], k=1_000).weights
     (('all', None, False, 100), [7])
@@ -42,23 +42,23 @@ class Job:
     tail: float | None = None
     details: bool = False
     min_score: float | None = None
-    next: int = 0  # texts handed out so far
-    rows: list[bytes] = field(default_factory=list)  # answers so far
-    answer: asyncio.Future[list[bytes]] = field(init=False)  # made when the job is put in
-    weights: list[int] = field(init=False)  # how much work each text is
+    next: int = 0  # index of the first text not yet passed to the model
+    rows: list[bytes] = field(default_factory=list)  # answered so far
+    answer: asyncio.Future[list[bytes]] = field(init=False)  # created by Batcher.put
+    weights: list[int] = field(init=False)  # the work for each text
 
     def __post_init__(self) -> None:
         self.weights = [1 + len(text) // _CHARACTERS + self.k // _LABELS for text in self.texts]
 
     @property
     def group(self) -> tuple[str, float | None, bool, int]:
-        """What jobs must have in common to be answered by one call; k is rounded up to a power of ten."""
+        """Jobs of the same group can share a call; k is rounded up to a power of ten."""
         return self.heads, self.tail, self.details, 10 ** len(str(self.k - 1))
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some texts of a job, for one call of the model."""
+class JobPart:
+    """The texts ``start`` to ``stop`` of a job, for one call of the model."""
 
     job: Job
     start: int
@@ -71,37 +71,37 @@ class Part:
 
 
 class Batcher:
-    """Gives one thread, which alone works with the model, its next piece of work.
+    """Feeds the one thread that uses the model.
 
-    While the model is busy, texts wait; when it is free, those of as many requests as fit go into one call. The
-    request that has waited longest comes first, each gives at most a share of the texts, and what is left of a large
-    one goes to the end of the line: many texts do not keep one waiting. Nothing waits for others to come.
+    While the model is busy, texts wait. When it is free, the texts of as many requests as fit go into one call, oldest
+    request first. Each request contributes at most a share of the call, and the rest of a large request goes to the
+    end of the queue, so that a large request does not block a small one. A call never waits for more texts to arrive.
 
     Args:
-        compute: answers some parts of one group, in the thread: a row for each text of each part.
-        settings: how much may wait and how much goes into a call.
-        meters: counts the calls.
+        compute: predicts parts of one group, in the thread; returns a row for each text of each part.
+        settings: sizes of the queue and of a call.
+        metrics: counts the calls.
     """
 
     def __init__(
-        self, compute: Callable[[Sequence[Part]], list[list[bytes]]], settings: Settings, meters: Meters
+        self, compute: Callable[[Sequence[JobPart]], list[list[bytes]]], settings: Settings, metrics: Metrics
     ) -> None:
-        self.compute, self.settings, self.meters = compute, settings, meters
-        self.waiting = 0  # weight of all jobs that are not answered
+        self.compute, self.settings, self.metrics = compute, settings, metrics
+        self.waiting = 0  # weight of all unanswered jobs and calls
         self._jobs: deque[Job] = deque()
         self._calls: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._wake = asyncio.Event()
         self._closing = False
-        self._speed = 100.0  # weight a second, of late
+        self._speed = 100.0  # recent weight per second
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to work; needs a running event loop."""
+        """Start to work; needs a running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Finish what is waiting, then stop."""
+        """Finish waiting work, then stop."""
         self._closing = True
         self._wake.set()
         if self._task is not None:
@@ -109,35 +109,34 @@ class Batcher:
         self._thread.shutdown()
 
     def put(self, job: Job) -> None:
-        """Let a job wait for its answer; raises FullError where too much is waiting already."""
+        """Add a job to the queue; raises QueueFullError if there is no room."""
         weight = sum(job.weights)
         self._check_room(weight)
         job.answer = asyncio.get_running_loop().create_future()
-        job.answer.add_done_callback(lambda _: self._leave(weight))
-        if not job.texts:
-            job.answer.set_result([])
-            self.waiting += weight
-            return
+        job.answer.add_done_callback(lambda _: self._release(weight))
         self.waiting += weight
-        self._jobs.append(job)
-        self._wake.set()
+        if job.texts:
+            self._jobs.append(job)
+            self._wake.set()
+        else:
+            job.answer.set_result([])
 
     def call(self, work: Callable[[], Result], weight: int = 1) -> asyncio.Future[Result]:
-        """Do one piece of work in the thread of the model, in turn; cancelled before its turn, it is not done."""
+        """Run a function in the thread of the model, in turn; it is skipped if cancelled before its turn."""
         self._check_room(weight)
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.waiting += weight
-        answer.add_done_callback(lambda _: self._leave(weight))
+        answer.add_done_callback(lambda _: self._release(weight))
         self._calls.append((work, answer))
         self._wake.set()
         return answer
 
     def _check_room(self, weight: int) -> None:
-        """Raise a FullError; a request larger than the whole queue is taken where nothing else waits."""
+        """Raise QueueFullError if the weight does not fit; an empty queue accepts a request of any size."""
         if self.waiting and self.waiting + weight > self.settings.queue:
-            raise FullError(max(1, min(60, round(self.waiting / self._speed))))
+            raise QueueFullError(max(1, min(60, round(self.waiting / self._speed))))
 
-    def _leave(self, weight: int) -> None:
+    def _release(self, weight: int) -> None:
         self.waiting -= weight
 
     async def _run(self) -> None:
@@ -145,74 +144,74 @@ class Batcher:
             while self._calls and self._calls[0][1].done():
                 self._calls.popleft()
             if self._calls:
-                await self._do(*self._calls.popleft())
+                await self._run_call(*self._calls.popleft())
             parts = self._take()
             if parts:
-                await self._answer(parts)
+                await self._predict(parts)
             elif not self._calls:
                 if self._closing:
                     return
                 self._wake.clear()
                 await self._wake.wait()
-                await asyncio.sleep(0)  # requests that came at the same moment go together
+                await asyncio.sleep(0)  # batch requests that arrived at the same moment
 
-    async def _do(self, work: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
+    async def _run_call(self, work: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            result = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except Exception as error:
             _fail(answer, error)
         else:
             if not answer.done():
-                answer.set_result(found)
+                answer.set_result(result)
 
-    def _take(self) -> list[Part]:
-        """Return what goes into the next call, and line up what is left."""
-        parts: list[Part] = []
-        room, left, again = self.settings.batch, deque[Job](), list[Job]()
+    def _take(self) -> list[JobPart]:
+        """Return the parts for the next call, and queue the rest again."""
+        parts: list[JobPart] = []
+        room, skipped, unfinished = self.settings.batch, deque[Job](), list[Job]()
         for job in self._jobs:
-            if job.answer.done():  # given up
+            if job.answer.done():  # cancelled
                 continue
             if parts and (room <= 0 or not self.settings.batched or job.group != parts[0].job.group):
-                left.append(job)
+                skipped.append(job)
                 continue
-            part, weight = self._share(job, min(room, self.settings.share))
+            part, weight = self._next_part(job, min(room, self.settings.share))
             parts.append(part)
             room -= weight
             job.next = part.stop
             if part.stop < len(job.texts):
-                again.append(job)
-        self._jobs = left
-        self._jobs.extend(again)
+                unfinished.append(job)
+        self._jobs = skipped
+        self._jobs.extend(unfinished)
         return parts
 
     @staticmethod
-    def _share(job: Job, room: int) -> tuple[Part, int]:
-        """Return the next texts of a job, one at least, and their weight."""
+    def _next_part(job: Job, room: int) -> tuple[JobPart, int]:
+        """Return the next texts of a job, at least one, and their weight."""
         start = stop = job.next
         weight = 0
         while stop < len(job.texts) and (stop == start or weight + job.weights[stop] <= room):
             weight += job.weights[stop]
             stop += 1
-        return Part(job, start, stop), weight
+        return JobPart(job, start, stop), weight
 
-    async def _answer(self, parts: list[Part]) -> None:
+    async def _predict(self, parts: list[JobPart]) -> None:
         start = time.perf_counter()
         try:
             rows = await asyncio.get_running_loop().run_in_executor(self._thread, self.compute, parts)
         except Exception as error:
-            if len(parts) > 1:  # one text must not spoil the answers of others
+            if len(parts) > 1:  # a text that fails must not affect other requests
                 for part in parts:
-                    await self._answer([part])
+                    await self._predict([part])
             else:
                 _fail(parts[0].job.answer, error)
             return
         seconds = time.perf_counter() - start
         weight = sum(sum(part.job.weights[part.start : part.stop]) for part in parts)
         self._speed += 0.2 * (weight / max(seconds, 1e-6) - self._speed)
-        self.meters.batch(sum(part.stop - part.start for part in parts), seconds)
-        for part, some in zip(parts, rows, strict=True):
+        self.metrics.count_batch(sum(part.stop - part.start for part in parts), seconds)
+        for part, part_rows in zip(parts, rows, strict=True):
             job = part.job
-            job.rows += some
+            job.rows += part_rows
             if part.stop == len(job.texts) and not job.answer.done():
                 job.answer.set_result(job.rows)
 

@@ -1,4 +1,4 @@
-"""The model behind the server: what each request asks of it."""
+"""The model behind the server: predictions, explanations and changes of labels."""
 
 from __future__ import annotations
 
@@ -10,68 +10,73 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from megalabel._version import __version__
 from megalabel.errors import MegalabelError
 from megalabel.model.snapshot import Snapshot
-from megalabel.serve.batcher import Batcher, FullError, Job, Part
-from megalabel.serve.meters import Meters
-from megalabel.serve.predicted_rows import label_row, predicted_rows, seen_row
-from megalabel.serve.problem import Problem
+from megalabel.serve.batcher import Batcher, Job, JobPart, QueueFullError
+from megalabel.serve.metrics import Metrics
+from megalabel.serve.responses import Problem, json_bytes
 from megalabel.serve.saver import Saver
 from megalabel.serve.settings import Settings
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from megalabel.model import Explanation, Model
 
 __all__ = ["Engine"]
 
 Result = TypeVar("Result")
 
-_LISTS = 32  # lists of labels that wait
-_WEIGHT = 8  # of an explanation or a change of labels, in texts
+_MAX_LISTS = 32  # lists of labels that may wait
+_CALL_WEIGHT = 8  # of an explanation or a change of labels, in texts
 
 
 class Engine:
-    """A model, the thread that works with it, and what it is doing.
+    """A model, its queue and its threads.
 
-    Predictions, explanations and changes of labels are done by one thread, in turn; lists of labels by another, so
-    that a search through millions of them holds up no prediction.
+    One thread handles predictions, explanations and changes of labels in turn. A second thread lists labels, so that
+    a search through millions of labels delays no prediction.
 
     Args:
-        model: a trained model; what changes its labels must go through here from now on.
-        settings: of the server.
+        model: a trained model; from now on, change its labels only through the engine.
+        settings: settings of the server.
     """
 
     def __init__(self, model: Model, settings: Settings) -> None:
         self.model, self.settings = model, settings
-        self.meters = Meters()
-        self.batcher = Batcher(self._rows, settings, self.meters)
+        self.metrics = Metrics()
+        self.batcher = Batcher(self._predict_rows, settings, self.metrics)
         self.heads = ["all", *model.heads]
         self.stopping = False
-        self.failure: MegalabelError | None = None  # of the last save
-        self._first = len(model.labels)
-        self._saver = None if settings.save is None else Saver(self._save, self.meters)
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="labels")
-        self._lists = 0
+        self.save_error: MegalabelError | None = None  # of the final save
+        self._initial_labels = len(model.labels)
+        self._saver = None if settings.save is None else Saver(self._save, self.metrics)
+        self._list_thread = ThreadPoolExecutor(1, thread_name_prefix="labels")
+        self._waiting_lists = 0
+        self.metrics.add_gauge(
+            "megalabel_queue_texts", "Texts waiting or being predicted.", lambda: self.batcher.waiting
+        )
+        self.metrics.add_gauge("megalabel_labels", "Labels in the model.", lambda: self.model.state.alive)
 
     async def start(self) -> None:
-        """Make ready: the first prediction computes the vectors of all labels."""
+        """Start the threads and predict once: the first prediction computes the vectors of all labels."""
         self.batcher.start()
         if self._saver is not None:
             self._saver.start()
-        await self.batcher.call(lambda: self._rows([Part(Job(["some text"]), 0, 1)]))
+        await self.batcher.call(lambda: self._predict_rows([JobPart(Job(["some text"]), 0, 1)]))
 
     async def close(self) -> None:
-        """Finish what is waiting and save what is not saved yet; ``failure`` says why that could not be done."""
+        """Finish waiting work and save unsaved changes; if that fails, ``save_error`` is set."""
         self.stopping = True
         await self.batcher.close()
-        self._reader.shutdown()
+        self._list_thread.shutdown()
         if self._saver is not None:
             try:
                 await self._saver.close()
             except MegalabelError as error:
-                self.failure = error
+                self.save_error = error
 
     def predict(self, job: Job) -> asyncio.Future[list[bytes]]:
-        """Return the labels of each text as JSON; a Problem where too much is waiting."""
-        self._in_turn(lambda: self.batcher.put(job))
+        """Return the labels of each text as JSON; raises a Problem if the queue is full."""
+        self._enqueue(lambda: self.batcher.put(job))
         return job.answer
 
     def explain(self, text: str, label: str | None, k: int) -> asyncio.Future[Explanation]:
@@ -79,22 +84,24 @@ class Engine:
 
         def work() -> Explanation:
             if label is not None and Snapshot.of(self.model).known(label) is None:
-                raise _unknown(label, "label")
+                raise _unknown_uid(label, "label")
             return self.model.explain(text, label, k)
 
-        return self._in_turn(lambda: self.batcher.call(work, _WEIGHT))
+        return self._enqueue(lambda: self.batcher.call(work, _CALL_WEIGHT))
 
     def add(self, texts: Sequence[str], uids: Sequence[str] | None) -> asyncio.Future[dict[str, Any]]:
         """Add labels and return them."""
 
         def work() -> dict[str, Any]:
-            most = self.settings.added
-            if len(self.model.labels) - self._first + len(texts) > most:
-                raise Problem(422, f"more than {most:,} labels added since the start; see megalabel serve --max-added")
-            names = self.model.add_labels(texts, uids)
-            first = len(self.model.labels) - len(names)
-            both = enumerate(zip(names, texts, strict=True), start=first)
-            return {"labels": [{"id": label, "uid": uid, "text": text} for label, (uid, text) in both]}
+            limit = self.settings.added
+            if len(self.model.labels) - self._initial_labels + len(texts) > limit:
+                raise Problem(
+                    422, f"at most {limit:,} labels can be added while the server runs; see megalabel serve --max-added"
+                )
+            new_uids = self.model.add_labels(texts, uids)
+            first = len(self.model.labels) - len(new_uids)
+            pairs = enumerate(zip(new_uids, texts, strict=True), start=first)
+            return {"labels": [{"id": label, "uid": uid, "text": text} for label, (uid, text) in pairs]}
 
         return self._change(work)
 
@@ -102,47 +109,48 @@ class Engine:
         """Remove labels and return how many."""
 
         def work() -> dict[str, Any]:
-            now = Snapshot.of(self.model)
-            for place, uid in enumerate(uids):
-                if now.known(uid) is None:
-                    raise _unknown(uid, where.format(place))
+            snapshot = Snapshot.of(self.model)
+            for index, uid in enumerate(uids):
+                if snapshot.known(uid) is None:
+                    raise _unknown_uid(uid, where.format(index))
             self.model.remove_labels(uids)
             return {"removed": len(uids)}
 
         return self._change(work)
 
     def rename(self, uid: str, text: str) -> asyncio.Future[dict[str, Any]]:
-        """Give a label another text and return it."""
+        """Give a label a new text and return it."""
 
         def work() -> dict[str, Any]:
             label = Snapshot.of(self.model).known(uid)
             if label is None:
-                raise _unknown(uid, "uid")
+                raise _unknown_uid(uid, "uid")
             self.model.rename_label(uid, text)
             return {"id": label, "uid": uid, "text": text}
 
         return self._change(work)
 
     def labels(self, words: str | None, offset: int, limit: int) -> asyncio.Future[dict[str, Any]]:
-        """Return labels with how often they were seen."""
+        """Return labels with their training frequency."""
 
         def work() -> dict[str, Any]:
-            now = Snapshot.of(self.model)
-            ids = now.find(words)
-            some = ids[offset : offset + limit]
-            rows = zip(some.tolist(), now.points(some).tolist(), strict=True)
-            return {"total": len(ids), "labels": [label_row(now, label) | seen_row(points) for label, points in rows]}
+            snapshot = Snapshot.of(self.model)
+            ids = snapshot.find(words)
+            page = ids[offset : offset + limit]
+            rows = zip(page.tolist(), snapshot.points(page).tolist(), strict=True)
+            labels = [_label_row(snapshot, label) | _frequency_row(points) for label, points in rows]
+            return {"total": len(ids), "labels": labels}
 
-        if self._lists >= _LISTS:
+        if self._waiting_lists >= _MAX_LISTS:
             raise _busy(1)
-        self._lists += 1
-        answer = asyncio.get_running_loop().run_in_executor(self._reader, work)
-        answer.add_done_callback(self._listed)
+        self._waiting_lists += 1
+        answer = asyncio.get_running_loop().run_in_executor(self._list_thread, work)
+        answer.add_done_callback(self._list_done)
         return answer
 
     def info(self) -> dict[str, Any]:
-        """Return what the server is and takes."""
-        model, limits = self.model, self.settings
+        """Return facts about the model, and the limits of a request."""
+        model, settings = self.model, self.settings
         return {
             "name": model.recipe.name,
             "labels": model.state.alive,
@@ -150,55 +158,111 @@ class Engine:
             "fused": model.fusion is not None,
             "tail": None if model.fusion is None else model.tail,
             "limits": {
-                "texts": limits.texts,
-                "k": limits.k,
-                "body_bytes": limits.body_bytes,
-                "text_characters": limits.text_characters,
+                "texts": settings.texts,
+                "k": settings.k,
+                "body_bytes": settings.body_bytes,
+                "text_characters": settings.text_characters,
             },
             "version": __version__,
-            "read_only": limits.read_only,
+            "read_only": settings.read_only,
         }
 
-    def gauges(self) -> dict[str, tuple[str, float]]:
-        """Return what is measured now rather than counted."""
-        return {
-            "megalabel_queue_texts": ("Texts that wait or are being answered.", self.batcher.waiting),
-            "megalabel_labels": ("Labels that can be found.", self.model.state.alive),
-        }
-
-    def _in_turn(self, put: Callable[[], Result]) -> Result:
+    def _enqueue(self, put: Callable[[], Result]) -> Result:
         try:
             return put()
-        except FullError as error:
+        except QueueFullError as error:
             raise _busy(error.seconds) from error
 
     def _change(self, work: Callable[[], dict[str, Any]]) -> asyncio.Future[dict[str, Any]]:
         if self.settings.read_only:
             raise Problem(403, "the labels of this server are read-only")
 
-        def changed() -> dict[str, Any]:
-            found = work()
+        def change() -> dict[str, Any]:
+            answer = work()
             if self._saver is not None:
                 loop.call_soon_threadsafe(self._saver.changed)
-            return found
+            return answer
 
         loop = asyncio.get_running_loop()
-        return self._in_turn(lambda: self.batcher.call(changed, _WEIGHT))
+        return self._enqueue(lambda: self.batcher.call(change, _CALL_WEIGHT))
 
-    def _listed(self, _: object) -> None:
-        self._lists -= 1
+    def _list_done(self, _: object) -> None:
+        self._waiting_lists -= 1
 
     def _save(self) -> None:
         assert self.settings.save is not None
         self.model.save(self.settings.save, overwrite=True)
 
-    def _rows(self, parts: Sequence[Part]) -> list[list[bytes]]:
-        return predicted_rows(Snapshot.of(self.model), parts)
+    def _predict_rows(self, parts: Sequence[JobPart]) -> list[list[bytes]]:
+        return _predict_rows(Snapshot.of(self.model), parts)
 
 
-def _unknown(uid: str, where: str) -> Problem:
+def _predict_rows(snapshot: Snapshot, parts: Sequence[JobPart]) -> list[list[bytes]]:
+    """Predict parts of one group with one call of the model: for each part, JSON for each of its texts."""
+    job = parts[0].job
+    texts = [text for part in parts for text in part.texts]
+    top = snapshot.search(texts, max(part.job.k for part in parts), heads=job.heads, tail=job.tail)
+    head_scores = snapshot.head_scores(texts, top.ids) if job.details else {}
+    rows, start = [], 0
+    for part in parts:
+        block = slice(start, start + part.stop - part.start), slice(part.job.k)
+        start = block[0].stop
+        details = _details(snapshot, top.ids[block], {name: scores[block] for name, scores in head_scores.items()})
+        rows.append(_encode_rows(snapshot, top.ids[block], top.scores[block], details, part.job.min_score))
+    return rows
+
+
+def _details(
+    snapshot: Snapshot, ids: NDArray[Any], head_scores: dict[str, NDArray[Any]]
+) -> list[list[dict[str, Any]]] | None:
+    """Return training frequency and scores by head for labels [n, k], or None without head scores."""
+    if not head_scores:
+        return None
+    points = snapshot.points(ids).tolist()
+    scores = {name: values.tolist() for name, values in head_scores.items()}
+    return [
+        [
+            _frequency_row(count) | {"heads": {name: values[row][column] for name, values in scores.items()}}
+            for column, count in enumerate(counts)
+        ]
+        for row, counts in enumerate(points)
+    ]
+
+
+def _encode_rows(
+    snapshot: Snapshot,
+    ids: NDArray[Any],
+    scores: NDArray[Any],
+    details: list[list[dict[str, Any]]] | None,
+    min_score: float | None,
+) -> list[bytes]:
+    encoded = []
+    for row, (row_ids, row_scores) in enumerate(zip(ids.tolist(), scores.tolist(), strict=True)):
+        labels = []
+        for column, (label, score) in enumerate(zip(row_ids, row_scores, strict=True)):
+            if label < 0 or (min_score is not None and score < min_score):
+                continue
+            document = _label_row(snapshot, label)
+            document["score"] = score
+            if details is not None:
+                document |= details[row][column]
+            labels.append(document)
+        encoded.append(json_bytes(labels))
+    return encoded
+
+
+def _label_row(snapshot: Snapshot, label: int) -> dict[str, Any]:
+    labels = snapshot.state.labels
+    return {"id": label, "uid": labels.uids[label], "text": labels.texts[label]}
+
+
+def _frequency_row(points: int) -> dict[str, Any]:
+    return {"points": points, "frequency": Snapshot.frequency(points)}
+
+
+def _unknown_uid(uid: str, where: str) -> Problem:
     return Problem(404, f"no label has the uid {uid[:60]!r}; see GET /labels", where=where)
 
 
 def _busy(seconds: int) -> Problem:
-    return Problem(429, f"too much is waiting; try again in {seconds} s", headers={"Retry-After": str(seconds)})
+    return Problem(429, f"the queue is full; try again in {seconds} s", headers={"Retry-After": str(seconds)})

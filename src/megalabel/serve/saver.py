@@ -7,38 +7,38 @@ import logging
 from collections.abc import Callable
 
 from megalabel.errors import MegalabelError
-from megalabel.serve.meters import Meters
+from megalabel.serve.metrics import Metrics
 
 __all__ = ["Saver"]
 
-_PAUSE = 0.5  # seconds that further changes are waited for
+_PAUSE = 0.5  # seconds to wait for further changes
 _log = logging.getLogger("megalabel.serve")
 
 
 class Saver:
-    """Calls ``save`` in a thread of its own after changes, once for all that came meanwhile.
+    """Calls ``save`` in a separate thread after changes, once for several changes.
 
-    What could not be saved is said on the log and tried again with the next change and at the end.
+    A failure is logged; saving is tried again after the next change and on close.
     """
 
-    def __init__(self, save: Callable[[], None], meters: Meters) -> None:
-        self.save, self.meters = save, meters
+    def __init__(self, save: Callable[[], None], metrics: Metrics) -> None:
+        self.save, self.metrics = save, metrics
         self._changed = asyncio.Event()
         self._closing = asyncio.Event()
         self._unsaved = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to wait for changes; needs a running event loop."""
+        """Start to wait for changes; needs a running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def changed(self) -> None:
-        """Have the labels saved soon."""
+        """Schedule a save."""
         self._unsaved = True
         self._changed.set()
 
     async def close(self) -> None:
-        """Save what is not saved yet; raises where that fails."""
+        """Save unsaved changes; raises if that fails."""
         self._closing.set()
         self._changed.set()
         if self._task is not None:
@@ -68,6 +68,6 @@ class Saver:
             await asyncio.to_thread(self.save)
         except BaseException:
             self._unsaved = True
-            self.meters.saves["no"] += 1
+            self.metrics.count_save(done=False)
             raise
-        self.meters.saves["yes"] += 1
+        self.metrics.count_save(done=True)

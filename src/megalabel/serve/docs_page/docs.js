@@ -1,13 +1,13 @@
-// Shows openapi.json and sends requests by it. All text goes in as text, none as markup.
+// Shows openapi.json and sends requests. Text is always set as text, never as markup.
 
-const KEY = "megalabel-key"; // the page at / keeps it under the same name
+const KEY = "megalabel-key"; // shared with the playground
 const $ = (id) => document.getElementById(id);
 
-function make(tag, words = "", kind = "") {
-  const found = document.createElement(tag);
-  found.textContent = words;
-  if (kind) found.className = kind;
-  return found;
+function make(tag, text = "", className = "") {
+  const element = document.createElement(tag);
+  element.textContent = text;
+  if (className) element.className = className;
+  return element;
 }
 
 function headers(more = {}) {
@@ -15,65 +15,65 @@ function headers(more = {}) {
   return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 
-/** Follow a reference inside the document. */
-function follow(schema, all) {
+/** Resolve a reference inside the document. */
+function resolve(schema, all) {
   return schema?.$ref ? all.components.schemas[schema.$ref.split("/").pop()] : (schema ?? {});
 }
 
-/** Say what a value is: its type and limits. */
-function kind(schema, all) {
+/** Describe the type and limits of a value. */
+function describe(schema, all) {
   if (schema.$ref) return schema.$ref.split("/").pop();
-  if (schema.anyOf) return schema.anyOf.map((one) => kind(one, all)).join(" or ");
+  if (schema.anyOf) return schema.anyOf.map((option) => describe(option, all)).join(" or ");
   if (schema.enum) return schema.enum.join(" | ");
   if (schema.const !== undefined) return JSON.stringify(schema.const);
-  if (schema.type === "array") return `list of ${kind(schema.items ?? {}, all)}${limits(schema)}`;
+  if (schema.type === "array") return `list of ${describe(schema.items ?? {}, all)}${limits(schema)}`;
   return `${schema.type ?? "any"}${limits(schema)}`;
 }
 
 function limits(schema) {
-  const said = [
-    ["minimum", "at least"], ["maximum", "at most"], ["maxItems", "at most"], ["maxLength", "characters up to"],
-  ].filter(([name]) => schema[name] !== undefined).map(([name, words]) => `${words} ${schema[name].toLocaleString("en")}`);
-  return said.length ? ` (${said.join(", ")})` : "";
+  const parts = [
+    ["minimum", "at least"], ["maximum", "at most"], ["maxItems", "at most"], ["maxLength", "max. characters"],
+  ].filter(([name]) => schema[name] !== undefined).map(([name, text]) => `${text} ${schema[name].toLocaleString("en")}`);
+  return parts.length ? ` (${parts.join(", ")})` : "";
 }
 
-/** Make an example out of the examples and defaults of a schema. */
+/** Build an example from the examples and defaults of a schema. */
 function example(schema, all) {
-  const real = follow(schema, all);
-  if (real.examples) return real.examples[0];
-  if (real.default !== undefined) return real.default;
-  if (real.enum) return real.enum[0];
-  if (real.const !== undefined) return real.const;
-  if (real.anyOf) return example(real.anyOf[0], all);
-  if (real.type === "array") return [example(real.items ?? {}, all)];
-  if (real.type === "object") {
-    const needed = ([name, part]) => real.required?.includes(name) || part.default !== undefined;
-    const parts = Object.entries(real.properties ?? {}).filter(needed);
+  const resolved = resolve(schema, all);
+  if (resolved.examples) return resolved.examples[0];
+  if (resolved.default !== undefined) return resolved.default;
+  if (resolved.enum) return resolved.enum[0];
+  if (resolved.const !== undefined) return resolved.const;
+  if (resolved.anyOf) return example(resolved.anyOf[0], all);
+  if (resolved.type === "array") return [example(resolved.items ?? {}, all)];
+  if (resolved.type === "object") {
+    const needed = ([name, part]) => resolved.required?.includes(name) || part.default !== undefined;
+    const parts = Object.entries(resolved.properties ?? {}).filter(needed);
     return Object.fromEntries(parts.map(([name, part]) => [name, example(part, all)]));
   }
-  return { string: "text", integer: 1, number: 0.5, boolean: true }[real.type] ?? null;
+  return { string: "text", integer: 1, number: 0.5, boolean: true }[resolved.type] ?? null;
 }
 
 function table(head, rows) {
-  const found = make("table");
-  const first = found.appendChild(make("tr"));
-  for (const words of head) first.append(make("th", words));
+  const element = make("table");
+  const first = element.appendChild(make("tr"));
+  for (const text of head) first.append(make("th", text));
   for (const row of rows) {
-    const line = found.appendChild(make("tr"));
-    for (const words of row) line.append(make("td", words));
+    const line = element.appendChild(make("tr"));
+    for (const text of row) line.append(make("td", text));
   }
-  return found;
+  return element;
 }
 
 function fields(schema, all) {
-  const real = follow(schema, all);
-  return table(["field", "type", "meaning"], Object.entries(real.properties ?? {}).map(([name, part]) => [
-    name + (real.required?.includes(name) ? " *" : ""), kind(part, all), part.description ?? "",
+  const resolved = resolve(schema, all);
+  return table(["field", "type", "meaning"], Object.entries(resolved.properties ?? {}).map(([name, part]) => [
+    name + (resolved.required?.includes(name) ? " *" : ""), describe(part, all), part.description ?? "",
   ]));
 }
 
-/** A form that sends the request. */
-function trial(method, path, operation, body, all) {
+/** Return a form that sends the request. */
+function requestForm(method, path, operation, body, all) {
   const form = make("form");
   const inputs = (operation.parameters ?? []).map((parameter) => {
     const label = form.appendChild(make("label", `${parameter.name} `));
@@ -93,73 +93,73 @@ function trial(method, path, operation, body, all) {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const query = new URLSearchParams();
-    let address = path.slice(1);
+    let url = path.slice(1);
     for (const [parameter, input] of inputs) {
-      if (parameter.in === "path") address = address.replace(`{${parameter.name}}`, encodeURIComponent(input.value));
+      if (parameter.in === "path") url = url.replace(`{${parameter.name}}`, encodeURIComponent(input.value));
       else if (input.value) query.set(parameter.name, input.value);
     }
     out.hidden = false;
     out.textContent = "…";
     try {
-      const answer = await fetch(address + (query.size ? `?${query}` : ""), {
+      const answer = await fetch(url + (query.size ? `?${query}` : ""), {
         method: method.toUpperCase(),
         headers: headers(area ? { "Content-Type": "application/json" } : {}),
         body: area?.value,
       });
       out.textContent = `${answer.status}\n${pretty(await answer.text())}`;
     } catch {
-      out.textContent = "The server does not answer.";
+      out.textContent = "The server is not responding.";
     }
   });
   return form;
 }
 
-function pretty(words) {
+function pretty(text) {
   try {
-    return JSON.stringify(JSON.parse(words), null, 2);
+    return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
-    return words;
+    return text;
   }
 }
 
 function show(method, path, operation, all) {
-  const found = make("details");
-  found.id = `${method}${path}`;
-  const summary = found.appendChild(make("summary"));
+  const element = make("details");
+  element.id = `${method}${path}`;
+  const summary = element.appendChild(make("summary"));
   summary.append(make("span", method.toUpperCase(), "method"), make("h2", path), make("span", operation.summary, "soft"));
-  found.append(make("p", operation.description ?? ""));
+  element.append(make("p", operation.description ?? ""));
   if (operation.parameters?.length) {
-    found.append(make("h3", "Parameters"), table(["name", "in", "type", "meaning"], operation.parameters.map((one) => [
-      one.name + (one.required ? " *" : ""), one.in, kind(one.schema, all), one.description ?? "",
+    element.append(make("h3", "Parameters"), table(["name", "in", "type", "meaning"], operation.parameters.map((parameter) => [
+      parameter.name + (parameter.required ? " *" : ""), parameter.in, describe(parameter.schema, all), parameter.description ?? "",
     ])));
   }
   const body = operation.requestBody?.content["application/json"]?.schema;
-  if (body) found.append(make("h3", "Body"), fields(body, all));
-  found.append(make("h3", "Try it"), trial(method, path, operation, body, all));
-  found.append(make("h3", "Answers"));
+  if (body) element.append(make("h3", "Body"), fields(body, all));
+  element.append(make("h3", "Try it"), requestForm(method, path, operation, body, all));
+  element.append(make("h3", "Answers"));
   for (const [status, answer] of Object.entries(operation.responses)) {
     if (status >= 400) continue;
-    found.append(make("p", `${status}: ${answer.description}`));
+    element.append(make("p", `${status}: ${answer.description}`));
     const schema = answer.content?.["application/json"]?.schema;
-    if (schema) found.append(make("pre", JSON.stringify(example(schema, all), null, 2)));
+    if (schema) element.append(make("pre", JSON.stringify(example(schema, all), null, 2)));
   }
   const failed = Object.entries(operation.responses).filter(([status]) => status >= 400);
-  found.append(table(["status", "meaning"], failed.map(([status, answer]) => [status, answer.description])));
-  return found;
+  element.append(table(["status", "meaning"], failed.map(([status, answer]) => [status, answer.description])));
+  return element;
 }
 
 async function load() {
-  $("trouble").textContent = "";
+  $("error").textContent = "";
   let answer;
   try {
     answer = await fetch("openapi.json", { headers: headers() });
   } catch {
-    $("trouble").textContent = "The server does not answer.";
+    $("error").textContent = "The server is not responding.";
     return;
   }
   if (answer.status === 401) {
     $("key").hidden = false;
-    if (sessionStorage.getItem(KEY)) $("trouble").textContent = "That was not the key.";
+    if (sessionStorage.getItem(KEY)) $("error").textContent = "The server rejected that key.";
     return;
   }
   const all = await answer.json();

@@ -1,10 +1,10 @@
-// Calls of the server. Addresses are relative to the page, so it works behind any path.
+// Calls the server. URLs are relative to the page, so it works behind any path.
 
 const KEY = "megalabel-key";
 
 export const base = new URL(".", document.baseURI.split("#")[0]).href;
 
-/** What went wrong, in words. `kind` is busy, key, gone, slow or refused; `wait` is in seconds. */
+/** An error with a message for the user. `kind` is busy, key, gone, slow or refused; `wait` is in seconds. */
 export class Problem extends Error {
   constructor(kind, message, wait = 0) {
     super(message);
@@ -13,25 +13,25 @@ export class Problem extends Error {
   }
 }
 
-// The key lives as long as the tab; where storage is switched off, as long as the page.
-let keptKey = "";
+// The key is kept until the tab is closed; without session storage, until the page is closed.
+let memoryKey = "";
 export function key() {
   try {
-    return sessionStorage.getItem(KEY) ?? keptKey;
+    return sessionStorage.getItem(KEY) ?? memoryKey;
   } catch {
-    return keptKey;
+    return memoryKey;
   }
 }
-export function keepKey(value) {
-  keptKey = value;
+export function storeKey(value) {
+  memoryKey = value;
   try {
     sessionStorage.setItem(KEY, value);
   } catch {
-    // kept above
+    // kept in memory
   }
 }
 
-/** Send a request and return the answer; every failure but an abort is a Problem. */
+/** Send a request and return the answer; every failure except an abort throws a Problem. */
 export async function call(method, path, body, signal) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -41,7 +41,7 @@ export async function call(method, path, body, signal) {
     response = await fetch(base + path, { method, headers, signal, body: body && JSON.stringify(body) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem("gone", "The server does not answer.");
+    throw new Problem("gone", "The server is not responding.");
   }
   const answer = await read(response, signal);
   if (response.ok) return answer;
@@ -53,21 +53,21 @@ async function read(response, signal) {
     return await response.json();
   } catch {
     signal?.throwIfAborted();
-    if (response.ok) throw new Problem("gone", "The answer of the server broke off.");
-    return null; // an error page of something in between
+    if (response.ok) throw new Problem("gone", "The answer of the server was incomplete.");
+    return null; // an error page of a proxy
   }
 }
 
 function problem(response, answer) {
-  const said = answer?.error?.message;
-  const words = said ? said[0].toUpperCase() + said.slice(1) : `The server answered ${response.status}.`;
+  const reason = answer?.error?.message;
+  const message = reason ? reason[0].toUpperCase() + reason.slice(1) : `The server returned status ${response.status}.`;
   const wait = Number(response.headers.get("Retry-After")) || 0;
   switch (response.status) {
-    case 401: return new Problem("key", words);
+    case 401: return new Problem("key", message);
     case 429: return new Problem("busy", "The server is busy.", wait || 1);
     case 502:
     case 503: return new Problem("gone", "The server is not ready.", wait);
-    case 504: return new Problem("slow", words);
-    default: return new Problem("refused", words);
+    case 504: return new Problem("slow", message);
+    default: return new Problem("refused", message);
   }
 }

@@ -1,61 +1,61 @@
-// Puts the page together: controls, the address, questions to the server and what it answers.
+// Connects the parts of the page: controls, URL, requests and results.
 
 import { base, key } from "./api.js";
 import { added, wireLabels } from "./labels.js";
-import { afterPause, button, byId, make } from "./dom.js";
-import { counted } from "./numbers.js";
-import { patiently } from "./patience.js";
-import { clear, show, written } from "./results.js";
+import { button, byId, debounce, make } from "./dom.js";
+import { plural } from "./numbers.js";
+import { clear, formatScore, show } from "./results.js";
+import { callWithRetry } from "./retry.js";
 import { copy, curl, python } from "./snippets.js";
-import { fromHash, request, scale, slides, toHash } from "./state.js";
+import { fromHash, request, scale, tailApplies, toHash } from "./state.js";
 import { showControls, wireControls } from "./controls.js";
 
-const PAUSE = 250; // milliseconds without a key pressed before the server is asked
+const PAUSE = 250; // milliseconds between the last key press and the request
 const EXAMPLES = 5;
-const MOST = 10_000; // characters of code shown
+const MAX_CODE = 10_000; // characters shown
 const SCALES = {
   probability: "Scores are calibrated probabilities.",
-  weighted: "Scores are probabilities times a weight that grows with rarity; bars compare them.",
-  sum: "Scores are what the heads say, added up; bars compare them.",
-  head: "Scores are what this head says; bars compare them.",
+  weighted: "Scores are probabilities times a weight that grows with rarity; bars are relative.",
+  sum: "Scores of the heads are added up; bars are relative.",
+  head: "Scores of this head alone; bars are relative.",
 };
 
 let state = fromHash(location.hash);
 let model = null;
-let underWay = new AbortController();
-let labels; // what renames and removes
+let pending = new AbortController();
+let labelActions; // rename and remove
 
-/** Say what is wrong, or nothing; with a button where something can be done. */
-function say(words, press = null, name = "Try now") {
+/** Show an error message with an optional button, or hide it if `text` is empty. */
+function showMessage(text, onPress = null, name = "Try now") {
   const message = byId("message");
-  message.hidden = !words;
-  message.replaceChildren(words);
-  if (words && press) message.append(" ", button(name, press, { class: "quiet" }));
+  message.hidden = !text;
+  message.replaceChildren(text);
+  if (text && onPress) message.append(" ", button(name, onPress, { class: "quiet" }));
 }
 
-const announce = afterPause((words) => (byId("live").textContent = words), 600);
+const announce = debounce((text) => (byId("live").textContent = text), 600);
 
-/** Call the server outside the search for labels. What changes labels is not sent twice. */
+/** Call the server for anything but predictions. Requests that change labels are not repeated. */
 async function send(method, path, body) {
   let waited = false;
-  const onWait = (words, hurry) => {
+  const onWait = (text, retryNow) => {
     waited = true;
-    say(words, hurry);
+    showMessage(text, retryNow);
   };
   try {
-    return await patiently(method, path, body, { say: onWait, again: method === "GET" || path === "explain" });
+    return await callWithRetry(method, path, body, { onWait, repeat: method === "GET" || path === "explain" });
   } finally {
-    if (waited) say("");
+    if (waited) showMessage("");
   }
 }
 
 function showModel() {
-  const heads = counted(model.heads.length, "head");
-  byId("model").textContent = `${model.name}, ${counted(model.labels, "label")}, ${heads}${model.fused ? ", fused" : ""}`;
+  const heads = plural(model.heads.length, "head");
+  byId("model").textContent = `${model.name}, ${plural(model.labels, "label")}, ${heads}${model.fused ? ", fused" : ""}`;
   byId("version").textContent = `megalabel ${model.version}`;
   if (model.read_only) {
     for (const field of byId("add").elements) field.disabled = true;
-    byId("add-hint").textContent = "This server is read-only: labels can be neither added, renamed nor removed.";
+    byId("add-hint").textContent = "This server is read-only: labels cannot be added, renamed or removed.";
   }
 }
 
@@ -64,120 +64,122 @@ async function refreshModel() {
   showModel();
 }
 
-/** Offer texts of labels to begin with, from all over the list: neighbours are often alike. */
+/** Offer the texts of labels spread over the whole list, since neighbours are often similar. */
 async function showExamples() {
   const list = byId("examples");
   if (list.children.length) return;
-  const places = Array.from({ length: EXAMPLES }, (_, part) => Math.floor(((part + 0.5) * model.labels) / EXAMPLES));
-  const found = await Promise.all(places.map((place) => send("GET", `labels?limit=1&offset=${place}`)));
-  const texts = new Set(found.flatMap((answer) => answer.labels.map((label) => label.text)));
-  const offer = (text) => make("li", {}, button(text, () => ask(text), { dir: "auto" }));
-  list.replaceChildren(...[...texts].map(offer));
+  const offsets = Array.from({ length: EXAMPLES }, (_, part) => Math.floor(((part + 0.5) * model.labels) / EXAMPLES));
+  const answers = await Promise.all(offsets.map((offset) => send("GET", `labels?limit=1&offset=${offset}`)));
+  const texts = new Set(answers.flatMap((answer) => answer.labels.map((label) => label.text)));
+  const item = (text) => make("li", {}, button(text, () => predictText(text), { dir: "auto" }));
+  list.replaceChildren(...[...texts].map(item));
 }
 
-/** Ask about another text, as if it was typed. */
-function ask(text) {
+/** Predict labels for another text, as if it was typed. */
+function predictText(text) {
   state = { ...state, text };
   showControls(state, model);
   byId("text").focus();
-  return find();
+  return predict();
 }
 
-/** Find labels for what is asked now; an answer to an older question is never shown. Return them. */
-async function find() {
-  soon.cancel();
-  underWay.abort();
-  underWay = new AbortController();
-  const { signal } = underWay;
-  const asked = state;
-  const hash = toHash(asked);
+/** Predict labels for the current state and return them; the answer to an older request is never shown. */
+async function predict() {
+  predictSoon.cancel();
+  pending.abort();
+  pending = new AbortController();
+  const { signal } = pending;
+  const requested = state;
+  const hash = toHash(requested);
   history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
   showCode();
-  byId("empty").hidden = asked.text.trim() !== "";
-  if (!asked.text.trim()) {
+  byId("empty").hidden = requested.text.trim() !== "";
+  if (!requested.text.trim()) {
     showNothing("");
-    showExamples().catch((problem) => say(problem.message));
+    showExamples().catch((problem) => showMessage(problem.message));
     return [];
   }
-  byId("found").setAttribute("aria-busy", "true");
+  byId("results").setAttribute("aria-busy", "true");
   try {
-    const body = { ...request(asked, model), details: true };
-    const onWait = (words, hurry) => {
-      showNothing(""); // what stands there answers another question
-      say(words, hurry);
+    const body = { ...request(requested, model), details: true };
+    const onWait = (text, retryNow) => {
+      showNothing(""); // the labels on screen belong to another request
+      showMessage(text, retryNow);
     };
-    const answer = await patiently("POST", "predict", body, { signal, say: onWait });
+    const answer = await callWithRetry("POST", "predict", body, { signal, onWait });
     if (signal.aborted) return null;
-    showFound(answer.predictions[0], asked);
+    showLabels(answer.predictions[0], requested);
     return answer.predictions[0];
   } catch (problem) {
     if (signal.aborted) return null;
     showNothing("");
-    say(problem.message, find, "Try again");
+    showMessage(problem.message, predict, "Try again");
     return null;
   }
 }
 
-const soon = afterPause(find, PAUSE);
+const predictSoon = debounce(predict, PAUSE);
 
-function showFound(found, asked) {
-  if (!found.length) {
-    showNothing(asked.min === null ? "No label was found." : "No label has so high a score.");
+function showLabels(labels, requested) {
+  if (!labels.length) {
+    showNothing(requested.min === null ? "No labels." : "No label reaches the minimum score.");
     return;
   }
-  say("");
-  byId("found").removeAttribute("aria-busy");
+  showMessage("");
+  byId("results").removeAttribute("aria-busy");
   byId("legend").hidden = false;
-  const kind = scale(asked, model);
+  const kind = scale(requested, model);
   byId("scale").textContent = SCALES[kind];
-  byId("summary").textContent = counted(found.length, "label");
-  const context = { ...labels, text: asked.text, scale: kind, added, send, readOnly: model.read_only, onAsk: ask };
-  show(byId("list"), found, context);
-  announce(`${counted(found.length, "label")}. Best: ${found[0].text}, score ${written(found[0].score, kind)}.`);
+  byId("summary").textContent = plural(labels.length, "label");
+  const context = {
+    ...labelActions, text: requested.text, scale: kind, added, send, readOnly: model.read_only, onPredict: predictText,
+  };
+  show(byId("list"), labels, context);
+  announce(`${plural(labels.length, "label")}. Best: ${labels[0].text}, score ${formatScore(labels[0].score, kind)}.`);
 }
 
-function showNothing(words) {
-  say("");
-  byId("found").removeAttribute("aria-busy");
+function showNothing(text) {
+  showMessage("");
+  byId("results").removeAttribute("aria-busy");
   byId("legend").hidden = true;
-  byId("summary").textContent = words;
+  byId("summary").textContent = text;
   clear(byId("list"));
-  announce(words);
+  announce(text);
 }
 
 function showCode() {
   const body = request(state.text.trim() ? state : { ...state, text: "your text" }, model);
   const texts = { curl: curl(`${base}predict`, body, key() !== ""), python: python(`${base}predict`, body, key() !== "") };
   const text = texts[byId("code").dataset.kind ?? "curl"];
-  byId("code").textContent = text.length > MOST ? `${text.slice(0, MOST)}\n… copied in full` : text;
+  byId("code").textContent = text.length > MAX_CODE ? `${text.slice(0, MAX_CODE)}\n… copied in full` : text;
   return texts;
 }
 
 async function copyAs(kind, name) {
   byId("code").dataset.kind = kind;
   const done = await copy(showCode()[kind], byId("code"));
-  const withKey = key() ? " Put the key into the environment as MEGALABEL_API_KEY." : "";
-  byId("copy-status").textContent = done ? `Copied as ${name}.${withKey}` : "Copy the selected text by hand.";
+  const withKey = key() ? " Set MEGALABEL_API_KEY to the key." : "";
+  byId("copy-status").textContent = done ? `Copied as ${name}.${withKey}` : "Copy the selected text yourself.";
 }
 
 function wire() {
-  labels = wireLabels({
+  labelActions = wireLabels({
     send,
-    ask,
+    predictText,
     text: () => state.text,
-    changed: async () => {
+    onChange: async () => {
       await refreshModel();
-      return find();
+      return predict();
     },
   });
   wireControls({
     onChange: (values, { now = false } = {}) => {
       state = { ...state, ...values };
       showControls(state, model, { leave: document.activeElement });
-      if (now) find();
-      else soon();
+      if (now) predict();
+      else predictSoon();
     },
-    onSubmit: find,
+    onSubmit: predict,
   });
   byId("copy-curl").addEventListener("click", () => copyAs("curl", "curl"));
   byId("copy-python").addEventListener("click", () => copyAs("python", "Python"));
@@ -187,22 +189,22 @@ function wire() {
   });
 }
 
-/** Show the state as it is, and ask. */
+/** Show the state and predict. */
 function start() {
   if (state.head !== "all" && !model.heads.includes(state.head)) state.head = "all";
   state.k = Math.min(state.k, model.limits.k);
-  if (!slides(state, model)) state.tail = null;
+  if (!tailApplies(state, model)) state.tail = null;
   showControls(state, model);
-  find();
+  predict();
 }
 
 async function begin() {
   try {
-    say("");
+    showMessage("");
     await refreshModel();
   } catch (problem) {
     byId("model").textContent = "";
-    say(problem.message, begin, "Try again");
+    showMessage(problem.message, begin, "Try again");
     return;
   }
   state.text ||= byId("text").value; // typed before the server answered

@@ -1,10 +1,10 @@
-// The settings beside the text: heads, how far rare labels come forward, how many labels.
+// The settings: heads, boost of rare labels, number of labels, minimum score.
 
 import { byId, make } from "./dom.js";
 import { count } from "./numbers.js";
-import { slides } from "./state.js";
+import { tailApplies } from "./state.js";
 
-/** Show a state in the controls; the one in use (`leave`) is not written to. */
+/** Show a state in the controls, except in the one the user is editing (`leave`). */
 export function showControls(state, model, { leave = null } = {}) {
   const put = (field, value) => {
     if (field !== leave) field.value = value;
@@ -33,25 +33,25 @@ function showHeads(state, model) {
 function showTail(state, model, put) {
   const field = byId("tail");
   const value = state.tail ?? model.tail ?? 0;
-  const works = slides(state, model);
-  field.disabled = !works;
+  const enabled = tailApplies(state, model);
+  field.disabled = !enabled;
   put(field, value);
-  byId("tail-value").textContent = works ? value.toFixed(2) : "";
-  const own = byId("tail-own");
-  own.hidden = !works || state.tail === null;
-  own.textContent = `Back to ${(model.tail ?? 0).toFixed(2)}`;
+  byId("tail-value").textContent = enabled ? value.toFixed(2) : "";
+  const reset = byId("tail-reset");
+  reset.hidden = !enabled || state.tail === null;
+  reset.textContent = `Reset to ${(model.tail ?? 0).toFixed(2)}`;
   byId("tail-hint").textContent = tailHint(state, model);
 }
 
 function tailHint(state, model) {
   if (!model.fused) {
-    return "For fused models only (recipe auto): this one adds up what its heads say, so there are no probabilities to weigh.";
+    return "For fused models only (such as recipe auto): this model adds up the scores of its heads and has no probabilities.";
   }
-  if (state.head !== "all") return `For all heads together: “${state.head}” alone has no probabilities to weigh.`;
-  return `Ranks by probability × rarity to this power. The model’s own is ${(model.tail ?? 0).toFixed(2)}.`;
+  if (state.head !== "all") return `For all heads together only: “${state.head}” alone has no probabilities.`;
+  return `Ranks by probability × rarity to this power. The default of this model is ${(model.tail ?? 0).toFixed(2)}.`;
 }
 
-/** Call `onChange` with what was changed, `onSubmit` when an answer is wanted at once. */
+/** Call `onChange` with changed values, `onSubmit` when the user wants an answer at once. */
 export function wireControls({ onChange, onSubmit }) {
   const [text, tail, k, min] = ["text", "tail", "k", "min"].map(byId);
   text.addEventListener("input", () => onChange({ text: text.value }));
@@ -67,28 +67,28 @@ export function wireControls({ onChange, onSubmit }) {
   });
   byId("heads-list").addEventListener("change", (event) => onChange({ head: event.target.value }, { now: true }));
   tail.addEventListener("input", () => onChange({ tail: Number(tail.value) }));
-  byId("tail-own").addEventListener("click", () => {
-    tail.focus(); // the button goes away
+  byId("tail-reset").addEventListener("click", () => {
+    tail.focus(); // the button disappears
     onChange({ tail: null }, { now: true });
   });
   k.addEventListener("input", () => valid() && onChange({ k: Number(k.value) }));
   min.addEventListener("input", () => valid() && onChange({ min: min.value === "" ? null : Number(min.value) }));
 
   byId("skip").addEventListener("click", (event) => {
-    event.preventDefault(); // the address holds the state
-    byId("found").focus();
+    event.preventDefault(); // the hash holds the state
+    byId("results").focus();
   });
   byId("theme").value = window.megalabelTheme.get();
   byId("theme").addEventListener("change", (event) => window.megalabelTheme.set(event.target.value));
 
-  /** Say in words what is wrong with the numbers. */
+  /** Show which of the numbers is invalid; return whether both are valid. */
   function valid() {
-    const wrong = [k, min].filter((field) => !field.checkValidity());
-    for (const field of [k, min]) field.setAttribute("aria-invalid", String(wrong.includes(field)));
-    byId("k-hint").hidden = !wrong.length;
-    byId("k-hint").textContent = wrong.includes(k)
+    const invalid = [k, min].filter((field) => !field.checkValidity());
+    for (const field of [k, min]) field.setAttribute("aria-invalid", String(invalid.includes(field)));
+    byId("k-hint").hidden = !invalid.length;
+    byId("k-hint").textContent = invalid.includes(k)
       ? `Labels to show: a whole number from 1 to ${count(Number(k.max))}.`
-      : "Lowest score: a number, or nothing.";
-    return !wrong.length;
+      : "Minimum score: a number, or empty.";
+    return !invalid.length;
   }
 }

@@ -1,8 +1,8 @@
-// Elements by id, and new ones. Text is only ever set as text, so labels may hold any characters.
+// Finds and creates elements. Text is always set as text, never as markup, so labels may hold any characters.
 
 export const byId = (id) => document.getElementById(id);
 
-/** Return a new element with these attributes (false and null leave one out) and children (elements or text). */
+/** Return a new element with these attributes (false and null omit one) and children (elements or text). */
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -20,11 +20,11 @@ export function button(text, onPress, attributes = {}) {
   return element;
 }
 
-/** Return text that only screen readers see. */
+/** Return text for screen readers only. */
 export const unseen = (text) => make("span", { class: "unseen" }, text);
 
-/** Call back after a pause, however often it is called meanwhile; `cancel` forgets it. */
-export function afterPause(callback, milliseconds) {
+/** Return a function that calls back once after a pause in its calls; `cancel` drops a pending call. */
+export function debounce(callback, milliseconds) {
   let timer = 0;
   const later = (...values) => {
     clearTimeout(timer);
@@ -34,7 +34,7 @@ export function afterPause(callback, milliseconds) {
   return later;
 }
 
-/** Open a dialog and return true if it was confirmed, false if it was closed in any other way. */
+/** Open a dialog; resolve to true if the user confirms it, false if the user closes it. */
 export function confirmed(dialog) {
   dialog.returnValue = "";
   dialog.querySelector("[data-close]").onclick = () => dialog.close(""); // not a submit button: Enter confirms

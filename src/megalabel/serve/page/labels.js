@@ -1,30 +1,30 @@
-// Labels added, renamed and removed from the page.
+// Adds, renames and removes labels.
 
 import { button, byId, confirmed } from "./dom.js";
 
 export const added = new Set(); // uids added from this page
 
 /**
- * Wire the form that adds labels; return what renames and removes one.
+ * Connect the form that adds labels; return the functions that rename and remove one.
  *
- * `send` calls the server; `changed` finds labels again and returns those shown; `ask` asks for another text.
+ * `send` calls the server; `onChange` predicts again and returns the labels; `predictText` predicts another text.
  */
-export function wireLabels({ send, changed, ask, text }) {
+export function wireLabels({ send, onChange, predictText, text }) {
   const status = byId("add-status");
   const field = byId("add-text");
 
-  /** Say what was done, with a button for what may be wanted next. */
-  function say(words, wrong = false, next = null) {
-    status.classList.toggle("wrong", wrong);
-    status.replaceChildren(words);
-    if (next) status.append(" ", button(next.name, next.press, { class: "quiet" }));
+  /** Show what was done, with an optional button for the next step. */
+  function report(message, { error = false, next = null } = {}) {
+    status.classList.toggle("error", error);
+    status.replaceChildren(message);
+    if (next) status.append(" ", button(next.name, next.onPress, { class: "quiet" }));
   }
 
   async function attempt(work) {
     try {
       return await work();
     } catch (problem) {
-      say(problem.message, true);
+      report(problem.message, { error: true });
       return null;
     }
   }
@@ -37,13 +37,14 @@ export function wireLabels({ send, changed, ask, text }) {
     const [label] = answer.labels;
     added.add(label.uid);
     if (!text().trim()) {
-      ask(label.text); // nothing was asked yet: show that it is found
-      say(`Added “${label.text}” as ${label.uid}.`);
+      predictText(label.text); // no text yet: show that the label is predicted
+      report(`Added “${label.text}” as ${label.uid}.`);
       return true;
     }
-    const place = (await changed())?.findIndex((found) => found.uid === label.uid) ?? -1;
-    const where = place >= 0 ? `It is number ${place + 1} for this text.` : "It is not among the labels shown for this text.";
-    say(`Added “${label.text}” as ${label.uid}. ${where}`, false, { name: "Ask for its own text", press: () => ask(label.text) });
+    const index = (await onChange())?.findIndex((shown) => shown.uid === label.uid) ?? -1;
+    const rank = index >= 0 ? `It is number ${index + 1} for this text.` : "It is not among the labels shown for this text.";
+    const next = { name: "Try its own text", onPress: () => predictText(label.text) };
+    report(`Added “${label.text}” as ${label.uid}. ${rank}`, { next });
     return true;
   }
 
@@ -51,7 +52,7 @@ export function wireLabels({ send, changed, ask, text }) {
     event.preventDefault();
     field.setAttribute("aria-invalid", String(!field.value.trim()));
     if (!field.value.trim()) {
-      say("Give the label a text.", true);
+      report("Enter a text for the label.", { error: true });
       field.focus();
     } else if (await add(field.value.trim(), byId("add-uid").value.trim())) {
       field.value = byId("add-uid").value = "";
@@ -60,23 +61,24 @@ export function wireLabels({ send, changed, ask, text }) {
   field.addEventListener("input", () => field.removeAttribute("aria-invalid"));
 
   async function onRename(label) {
-    const wanted = byId("rename-text");
-    wanted.value = label.label;
-    if (!(await confirmed(byId("rename-dialog"))) || !wanted.value.trim() || wanted.value === label.label) return;
+    const field = byId("rename-text");
+    field.value = label.label;
+    if (!(await confirmed(byId("rename-dialog"))) || !field.value.trim() || field.value === label.label) return;
     const path = `labels/${encodeURIComponent(label.uid)}`;
-    if (!(await attempt(() => send("PATCH", path, { text: wanted.value.trim() })))) return;
-    label.label = wanted.value.trim();
-    say(`Renamed ${label.uid} to “${label.label}”.`);
-    await changed();
+    if (!(await attempt(() => send("PATCH", path, { text: field.value.trim() })))) return;
+    label.label = field.value.trim();
+    report(`Renamed ${label.uid} to “${label.label}”.`);
+    await onChange();
   }
 
   async function onRemove(label) {
     byId("remove-text").textContent = `“${label.label}” (${label.uid})`;
     if (!(await confirmed(byId("remove-dialog")))) return;
     if (!(await attempt(() => send("DELETE", "labels", { uids: [label.uid] })))) return;
-    say(`Removed “${label.label}”.`, false, { name: "Add it again, as a new label", press: () => add(label.label) });
-    await changed();
-    byId("found").focus(); // its button is gone
+    const next = { name: "Add it again, as a new label", onPress: () => add(label.label) };
+    report(`Removed “${label.label}”.`, { next });
+    await onChange();
+    byId("results").focus(); // the focused button is gone
   }
 
   return { onRename, onRemove };

@@ -1,20 +1,20 @@
-// The list of labels found. A label that stays keeps its element, and with it focus and what is open.
+// The list of predicted labels. A label that stays keeps its element, and so its focus and open panel.
 
 import { make, unseen } from "./dom.js";
-import { counted, decimal, percent } from "./numbers.js";
+import { decimal, percent, plural } from "./numbers.js";
 import { openWhy } from "./why.js";
 
 const SECONDS_TO_MOVE = 0.2;
 let rows = new Map(); // uid -> element, for the text shown
 let shownText = null;
 
-/** Write a score as its scale wants it. */
-export const written = (score, scale) => (scale === "probability" ? percent(score) : decimal(score));
+/** Format a score according to its scale. */
+export const formatScore = (score, scale) => (scale === "probability" ? percent(score) : decimal(score));
 
 /**
  * Show labels, best first.
  *
- * `context` has the text, the scale of scores, the uids added from this page, and what `openWhy` needs.
+ * `context` holds the text, the scale of scores, the uids added from this page, and what `openWhy` needs.
  */
 export function show(list, labels, context) {
   if (context.text !== shownText) {
@@ -26,31 +26,31 @@ export function show(list, labels, context) {
   list.style.setProperty("--digits", Math.max(2, String(labels.length).length));
   const share = shares(labels, context.scale);
   const kept = new Map();
-  labels.forEach((label, place) => {
+  labels.forEach((label, index) => {
     const row = rows.get(label.uid) ?? newRow(label, context);
     kept.set(label.uid, row);
-    fill(row, label, place, share(label.score), context);
-    if (list.children[place] !== row) list.insertBefore(row, list.children[place] ?? null);
+    fill(row, label, index, share(label.score), context);
+    if (list.children[index] !== row) list.insertBefore(row, list.children[index] ?? null);
   });
   for (const [uid, row] of rows) if (!kept.has(uid)) row.remove();
   rows = kept;
   move(before);
 }
 
-/** Forget all labels shown. */
+/** Remove all labels from the list. */
 export function clear(list) {
   list.replaceChildren();
   rows = new Map();
   shownText = null;
 }
 
-/** Return how much of its bar a score fills: itself if it is a probability, else as compared to the others. */
+/** Return a function from score to the filled share of its bar: a probability as is, other scores relative to each other. */
 function shares(labels, scale) {
   if (scale === "probability") return (score) => score;
   const scores = labels.map((label) => label.score);
-  const most = Math.max(...scores);
-  const least = Math.min(0, ...scores);
-  return (score) => (most > least ? (score - least) / (most - least) : 1);
+  const max = Math.max(...scores);
+  const min = Math.min(0, ...scores);
+  return (score) => (max > min ? (score - min) / (max - min) : 1);
 }
 
 function newRow(label, context) {
@@ -74,33 +74,33 @@ function newRow(label, context) {
   return row;
 }
 
-function fill(row, label, place, share, context) {
+function fill(row, label, index, share, context) {
   const part = (name) => row.querySelector(`:scope > .${name}`);
-  part("rank").textContent = place + 1;
+  part("rank").textContent = index + 1;
   part("text").textContent = label.text;
   part("meta").replaceChildren(
     mark(label.frequency),
-    make("span", { class: "points" }, counted(label.points, "training text")),
+    make("span", { class: "points" }, plural(label.points, "training text")),
     ...(context.added.has(label.uid) ? [make("span", { class: "mark new" }, "new")] : []),
     make("code", { class: "uid" }, label.uid),
   );
   part("score").querySelector(".bar > span").style.width = `${(100 * Math.min(Math.max(share, 0), 1)).toFixed(2)}%`;
-  part("score").querySelector(".number").replaceChildren(unseen("score "), written(label.score, context.scale));
+  part("score").querySelector(".number").replaceChildren(unseen("score "), formatScore(label.score, context.scale));
   part("why").replaceChildren("Why", unseen(` ${label.text}`));
 }
 
-/** Return the mark of how often a label was seen; the word says it, colour and shape only help. */
+/** Return the mark of the training frequency; its word carries the meaning, colour and shape only support it. */
 export function mark(frequency) {
   return make("span", { class: `mark ${frequency === "unseen" ? "unseen-label" : frequency}` }, frequency);
 }
 
-/** Let labels that change places glide there, unless the reader wants no motion. */
+/** Animate labels that change rank, unless the user prefers reduced motion. */
 function move(before) {
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
   for (const [uid, row] of rows) {
-    const by = (before.get(uid) ?? row.offsetTop) - row.offsetTop;
-    if (by) {
-      row.animate([{ transform: `translateY(${by}px)` }, { transform: "none" }], {
+    const offset = (before.get(uid) ?? row.offsetTop) - row.offsetTop;
+    if (offset) {
+      row.animate([{ transform: `translateY(${offset}px)` }, { transform: "none" }], {
         duration: 1000 * SECONDS_TO_MOVE,
         easing: "ease-out",
       });

@@ -1,10 +1,10 @@
-// The request as text to paste elsewhere.
+// The request as code to copy.
 
-const LONG = 100_000; // bytes; one argument of a command may have 131,072 on Linux
+const LONG = 100_000; // bytes; Linux allows 131,072 in one command-line argument
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** Return a command for a POSIX shell. With a key, it is read from the environment, never copied. */
+/** Return a command for a POSIX shell. It reads a key from the environment; the key is never copied. */
 export function curl(address, body, withKey) {
   const json = JSON.stringify(body);
   const lines = [`curl -sS ${quoted(address)}`, "-H 'Content-Type: application/json'"];
@@ -15,7 +15,7 @@ export function curl(address, body, withKey) {
   return [...lines, `--data-raw ${quoted(json)}`].join(" \\\n  ");
 }
 
-/** Return a script for Python's standard library. What JSON writes for texts and numbers, Python reads the same. */
+/** Return a script for Python's standard library. Strings and numbers in JSON are valid Python. */
 export function python(address, body, withKey) {
   const fields = Object.entries(body).map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)},`);
   const headers = ['"Content-Type": "application/json"'];
@@ -37,7 +37,7 @@ export function python(address, body, withKey) {
   ].join("\n");
 }
 
-/** Copy a text. Browsers give the clipboard to https and localhost only; elsewhere it is shown whole and selected. */
+/** Copy a text. Browsers allow this for https and localhost only; otherwise show and select the whole text. */
 export async function copy(text, shown) {
   try {
     await navigator.clipboard.writeText(text);

@@ -1,4 +1,4 @@
-// Runs before anything is drawn, so that a chosen theme does not flash.
+// Runs before the first paint, so that the page does not flash in the wrong theme.
 // Modules read and write the choice through window.megalabelTheme.
 "use strict";
 window.megalabelTheme = {
@@ -6,14 +6,14 @@ window.megalabelTheme = {
     try {
       return localStorage.getItem("megalabel-theme") || "";
     } catch {
-      return ""; // storage is switched off: the system's theme
+      return ""; // no storage: use the system's theme
     }
   },
   set(name) {
     try {
       localStorage.setItem("megalabel-theme", name);
     } catch {
-      // it holds for this page only
+      // no storage: the choice is lost on reload
     }
     this.show(name);
   },

@@ -1,4 +1,4 @@
-"""What requests and answers look like; limits that depend on settings are added by ``make_openapi``."""
+"""Schemas of requests and answers; ``app.py`` adds the limits that depend on settings to the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 ]
 
 
-def _whole(value: Any) -> Any:
-    """Take 5.0 for 5, as JSON does."""
+def _to_int(value: Any) -> Any:
+    """Accept 5.0 as 5, as JSON does."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Integer = Annotated[int, BeforeValidator(_to_int)]
 Texts = Annotated[list[StrictStr], Field(fail_fast=True)]
 _LABEL: dict[str, Any] = {"id": 17, "uid": "numpy.linalg.inv", "text": "Compute the inverse of a matrix."}
 
@@ -38,43 +38,45 @@ class _Request(BaseModel):
 
 
 class Predict(_Request):
-    """Texts to find labels for."""
+    """Texts to predict labels for."""
 
     texts: Texts = Field(description="The texts.", examples=[["inverse of a square matrix"]])
-    k: Whole = Field(5, ge=1, description="Labels for each text, best first; all labels where there are fewer.")
-    heads: StrictStr = Field("all", description="All heads together, or one of them by name.")
+    k: Integer = Field(5, ge=1, description="Labels per text, best first; all labels if the model has fewer.")
+    heads: StrictStr = Field("all", description="`all`, or the name of one head.")
     tail: float | None = Field(
-        None, ge=0, le=1, description="Of a fused model: 0 ranks by probability, 1 by propensity-scored gain."
+        None, ge=0, le=1, description="Fused models only: 0 ranks by probability, 1 by propensity-scored gain."
     )
-    min_score: float | None = Field(None, description="Leave out labels with a lower score.")
-    details: bool = Field(False, description="Say of each label how often it was seen and what each head scores.")
+    min_score: float | None = Field(None, description="Omit labels with a lower score.")
+    details: bool = Field(False, description="Add training frequency and per-head scores to each label.")
 
 
 class AddLabels(_Request):
-    """Labels to add by their texts."""
+    """Labels to add."""
 
-    texts: Texts = Field(description="One for each label, none blank.", examples=[["a label nobody trained on"]])
-    uids: Texts | None = Field(None, description="Names that no label has or had; made up where left out.")
+    texts: Texts = Field(
+        description="One text per label; blank texts are invalid.", examples=[["a label nobody trained on"]]
+    )
+    uids: Texts | None = Field(None, description="One uid per label, never used before; generated if omitted.")
 
 
 class RemoveLabels(_Request):
     """Labels to remove."""
 
-    uids: Texts = Field(description="Their names.", examples=[["added-4236"]])
+    uids: Texts = Field(description="Uids of the labels.", examples=[["added-4236"]])
 
 
 class RenameLabel(_Request):
-    """Another text for a label."""
+    """A new text for a label."""
 
-    text: StrictStr = Field(description="Not blank.", examples=["a better text"])
+    text: StrictStr = Field(description="The new text; must not be blank.", examples=["a better text"])
 
 
 class Explain(_Request):
     """A text and a label."""
 
     text: StrictStr = Field(description="The text.", examples=["inverse of a square matrix"])
-    label: StrictStr | None = Field(None, description="The uid of a label; the best one where left out.")
-    k: Whole = Field(5, ge=1, description="Training texts and related labels to name.")
+    label: StrictStr | None = Field(None, description="The uid of a label; defaults to the best label.")
+    k: Integer = Field(5, ge=1, description="Number of training texts and related labels to return.")
 
 
 Frequency = Literal["head", "torso", "tail", "unseen"]
@@ -91,27 +93,27 @@ class NamedLabel(BaseModel):
 
 
 class ListedLabel(NamedLabel):
-    """A label and how often it was seen."""
+    """A label and its training frequency."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{**_LABEL, "points": 12, "frequency": "torso"}]})
 
-    points: int = Field(description="Training points; 0 where it was added after training.")
+    points: int = Field(description="Training points; 0 if the label was added after training.")
     frequency: Frequency = Field(description="head: more than 100 points, torso: 10 to 100, tail: 1 to 9.")
 
 
 class PredictedLabel(NamedLabel):
-    """A label found for a text; the last three with ``details`` only."""
+    """A label predicted for a text; ``points``, ``frequency`` and ``heads`` only with ``details``."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{**_LABEL, "score": 0.81}]})
 
-    score: float = Field(description="Of a fused model: a calibrated probability.")
+    score: float = Field(description="A calibrated probability if the model is fused.")
     points: int = Field(0, description="Training points.")
     frequency: Frequency = "unseen"
-    heads: dict[str, float | None] = Field({}, description="The score by every head.")
+    heads: dict[str, float | None] = Field({}, description="The score from each head.")
 
 
 class Predictions(BaseModel):
-    """For each text, in order, its labels, best first."""
+    """The labels of each text, best first, in the order of the texts."""
 
     predictions: list[list[PredictedLabel]]
 
@@ -119,7 +121,7 @@ class Predictions(BaseModel):
 class LabelList(BaseModel):
     """Labels in the order of their ids."""
 
-    total: int = Field(description="How many labels match.")
+    total: int = Field(description="Number of matching labels.")
     labels: list[ListedLabel]
 
 
@@ -130,7 +132,7 @@ class Added(BaseModel):
 
 
 class Removed(BaseModel):
-    """How many labels were removed."""
+    """The number of labels removed."""
 
     removed: int
 
@@ -145,31 +147,33 @@ class Limits(BaseModel):
 
 
 class ModelInfo(BaseModel):
-    """The model that is served."""
+    """The served model."""
 
     name: str = Field(description="The name of its recipe.")
-    labels: int = Field(description="Labels that can be found.")
+    labels: int = Field(description="Number of labels.")
     heads: list[str]
     fused: bool = Field(description="Scores are calibrated probabilities.")
-    tail: float | None = Field(description="Its own setting; null where it is not fused.")
+    tail: float | None = Field(description="Default of `tail`; null if the model is not fused.")
     limits: Limits
-    version: str = Field(description="Of megalabel.")
+    version: str = Field(description="Version of megalabel.")
     read_only: bool = Field(description="Labels cannot be changed.")
 
 
 class Health(BaseModel):
-    """The server answers."""
+    """The server is up."""
 
     status: Literal["ok"]
 
 
-class _What(BaseModel):
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
     code: str = Field(examples=["invalid"])
     message: str = Field(description="One line: what is wrong and what to do.", examples=["texts is missing"])
-    where: str | None = Field(description="The part of the request that is wrong.", examples=["texts[3]"])
+    where: str | None = Field(description="The invalid part of the request.", examples=["texts[3]"])
 
 
 class Failure(BaseModel):
-    """What went wrong."""
+    """An error."""
 
-    error: _What
+    error: ErrorDetail
