@@ -45,13 +45,10 @@ def compare(
     from megalabel.data.load import load
     from megalabel.errors import SettingError, WriteError
     from megalabel.report.compare_runs import compare_runs
-    from megalabel.report.write_png import need_matplotlib
     from megalabel.report.write_report import write_page
 
     if png and html is None:
         raise SettingError("--png goes with --html FILE", remedy="PNG files are written beside the page")
-    if png:
-        need_matplotlib()
     if html is not None and html.is_dir():
         raise WriteError("this is a folder, --html wants a file", path=html, remedy=f"for example {html}/compare.html")
     dataset = None if data is None else load(data, format=data_format, say=say)
@@ -80,7 +77,7 @@ def _show(runs: list[Results]) -> None:
 
 
 def _document(runs: list[Results]) -> dict[str, Any]:
-    from megalabel.report.recipe_diff import recipe_diff
+    from megalabel.report.tables import recipe_diff
 
     names = [run.name for run in runs]
     differs = recipe_diff([run.recipe for run in runs])

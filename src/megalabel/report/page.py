@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from megalabel._version import __version__
 from megalabel.recipes.load_recipe import dump_recipe, make_recipe
-from megalabel.report._style import STYLE
-from megalabel.report.chart import Chart
-from megalabel.report.draw_svg import draw_svg, draw_swatch
-from megalabel.report.escaped import escaped
-from megalabel.report.plots import bin_plots, calibration_plot, learning_plots, tail_plot, trade_off_plot
+from megalabel.report._html import STYLE, escaped
+from megalabel.report.charts import (
+    Chart,
+    calibration_chart,
+    frequency_charts,
+    learning_charts,
+    tail_chart,
+    trade_off_chart,
+)
+from megalabel.report.draw_chart import WIDTH, draw_svg
 from megalabel.report.results import Results
-from megalabel.report.samples import choose_samples, sample_html
 from megalabel.report.tables import (
     bins_table,
     calibration_table,
@@ -23,7 +28,11 @@ from megalabel.report.tables import (
     tail_table,
 )
 
-__all__ = ["make_page"]
+__all__ = ["choose_samples", "make_page"]
+
+NARROW = 344  # width of a chart where three stand in a row
+SAMPLES = 4  # of each kind, right and wrong
+MISSED = 3  # missed labels that are named
 
 
 def make_page(runs: Sequence[Results]) -> str:
@@ -37,7 +46,7 @@ def make_page(runs: Sequence[Results]) -> str:
         "P against PSP": _trade_off(runs),
         "Calibration": _calibration(runs),
         "Label frequency": _frequency(runs),
-        "Learning curves": _figures(learning_plots(runs)),
+        "Learning curves": _figures(learning_charts(runs)),
         "Size and speed": _costs(runs),
         "Recipe" if len(runs) == 1 else "Recipes": _recipes(runs),
         "Predictions": _predictions(runs),
@@ -81,21 +90,21 @@ def _metrics(runs: Sequence[Results]) -> str:
 
 
 def _trade_off(runs: Sequence[Results]) -> str:
-    plots = [plot for plot in (trade_off_plot(runs), tail_plot(runs)) if plot is not None]
+    plots = [plot for plot in (trade_off_chart(runs), tail_chart(runs)) if plot is not None]
     table = tail_table(runs)
     figures = "" if table is None else f"<details><summary>Metrics by tail</summary>{table.html()}</details>"
     return _figures(plots) + figures
 
 
 def _calibration(runs: Sequence[Results]) -> str:
-    plot, table = calibration_plot(runs), calibration_table(runs)
+    plot, table = calibration_chart(runs), calibration_table(runs)
     if plot is None or table is None:
         return ""
     return f"{_figures([plot])}<details><summary>The same in figures</summary>{table.html()}</details>"
 
 
 def _frequency(runs: Sequence[Results]) -> str:
-    plots = bin_plots(runs)
+    plots = frequency_charts(runs)
     if not plots:
         return ""
     tables = "".join(bins_table(runs, key).html() for key in ("groups", "bins"))
@@ -104,16 +113,13 @@ def _frequency(runs: Sequence[Results]) -> str:
 
 def _figures(charts: Sequence[Chart]) -> str:
     kind = {1: " one", 3: " three"}.get(len(charts), "")
-    return f'<div class="plots{kind}">{"".join(map(_figure, charts))}</div>' if charts else ""
+    width = NARROW if len(charts) == 3 else WIDTH
+    return f'<div class="plots{kind}">{"".join(_figure(chart, width) for chart in charts)}</div>' if charts else ""
 
 
-def _figure(chart: Chart) -> str:
-    legend = ""
-    if chart.legend:
-        entries = "".join(f"<li>{draw_swatch(chart, one)}<span>{escaped(one.name)}</span></li>" for one in chart.legend)
-        legend = f'<ul class="legend">{entries}</ul>'
+def _figure(chart: Chart, width: int) -> str:
     return (
-        f"<figure><h3>{escaped(chart.title)}</h3>{legend}{draw_svg(chart)}"
+        f"<figure><h3>{escaped(chart.title)}</h3>{draw_svg(chart, width)}"
         f"<figcaption>{escaped(chart.about)}</figcaption></figure>"
     )
 
@@ -152,6 +158,60 @@ def _predictions(runs: Sequence[Results]) -> str:
     if len(runs) > 1:
         about += " Texts on which the runs differ come first."
     return f"<p>{about}</p>{''.join(parts)}" if parts else ""
+
+
+def choose_samples(runs: Sequence[Results], count: int = SAMPLES) -> tuple[list[int], list[int]]:
+    """Return places of samples whose best label is right in the first run, and of some where it is wrong.
+
+    Where there are several runs, those on which they differ come first; apart from that they are spread over the set.
+    """
+    found: tuple[list[int], list[int]] = ([], [])
+    for place in range(len(runs[0].samples)):
+        found[0 if _right(runs[0], place) else 1].append(place)
+    chosen = []
+    for places in found:
+        differ = [place for place in places if len({_right(run, place) for run in runs}) > 1]
+        same = [place for place in places if place not in set(differ)]
+        taken = _spread(differ, count)
+        chosen.append(sorted(taken + _spread(same, count - len(taken))))
+    return chosen[0], chosen[1]
+
+
+def sample_html(runs: Sequence[Results], place: int) -> str:
+    """Return one text with the best labels of every run, the right ones marked."""
+    lists = "".join(
+        f"<div>{'' if len(runs) == 1 else f'<h5>{escaped(run.name)}</h5>'}{_list(run.samples[place])}</div>"
+        for run in runs
+    )
+    text = escaped(runs[0].samples[place]["text"])
+    return f'<article><h4 dir="auto">{text}</h4><div class="side">{lists}</div></article>'
+
+
+def _list(sample: dict[str, Any]) -> str:
+    entries = []
+    for label in sample["labels"]:
+        kind = ' class="right"' if label["relevant"] else ""
+        mark = '<span aria-hidden="true">✓</span>' if label["relevant"] else "<span></span>"
+        said = '<span class="unseen">right: </span>' if label["relevant"] else ""
+        entries.append(
+            f"<li{kind}>{mark}<span>{said}<bdi>{escaped(label['text'])}</bdi></span>"
+            f'<span class="score">{label["score"]:.3f}</span></li>'
+        )
+    missed = sample["missed"]
+    named = " · ".join(f"<bdi>{escaped(text)}</bdi>" for text in missed[:MISSED])
+    more = f" and {len(missed) - MISSED:,} more" if len(missed) > MISSED else ""
+    tail = f'<p class="soft">Not found: {named}{more}</p>' if missed else ""
+    return f"<ol>{''.join(entries)}</ol>{tail}"
+
+
+def _right(run: Results, place: int) -> bool:
+    labels = run.samples[place]["labels"]
+    return bool(labels) and bool(labels[0]["relevant"])
+
+
+def _spread(places: list[int], count: int) -> list[int]:
+    """Return up to ``count`` of the places, from all parts of the list."""
+    return [places[len(places) * number // count] for number in range(count)] if len(places) > count else places
 
 
 def _anchor(title: str) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from megalabel.recipes.load_recipe import list_recipes, load_recipe
-from megalabel.report.curves import Curves
-from megalabel.report.escaped import escaped
-from megalabel.report.recipe_diff import recipe_diff
-from megalabel.report.results import Results
+from megalabel.report._html import escaped
+from megalabel.report.results import Curves, Results
 
 __all__ = [
     "Table",
@@ -20,12 +18,14 @@ __all__ = [
     "cost_table",
     "every_metric_table",
     "metrics_table",
+    "recipe_diff",
     "recipe_table",
     "tail_table",
 ]
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "coverage@5")
 LONGEST = 48  # characters of a cell on a terminal
+PROSE = ("about", "differs", "paper", "published")  # keys of a recipe that change nothing in a run
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,38 @@ def recipe_table(runs: Sequence[Results]) -> Table | None:
         caption = f"What was changed in the recipe {known}"
     rows = [[key, *map(_value, values)] for key, values in recipe_diff(recipes).items()]
     return Table(caption, ["key", *names], rows, words=True)
+
+
+def recipe_diff(recipes: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the keys on which recipes differ, each with the value of every recipe; None where it has none.
+
+    Keys are paths, as ``--set`` takes them; what only describes a recipe is left out. A part
+    that some recipe has and another has not is one line, with the part's kind or the names in it.
+
+    >>> recipe_diff([{"seed": 0, "training": {"epochs": 3}}, {"seed": 0, "training": {"epochs": 5}}])
+    {'training.epochs': [3, 5]}
+    >>> recipe_diff([{"heads": {"a": {"tower": "text", "dim": 3}}}, {"heads": {"b": {"tower": "free"}}}])
+    {'heads.a': ['text', None], 'heads.b': [None, 'free']}
+    """
+    return dict(_differences([{key: recipe[key] for key in recipe if key not in PROSE} for recipe in recipes], ""))
+
+
+def _differences(parts: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[tuple[str, list[Any]]]:
+    for key in dict.fromkeys(key for part in parts for key in part):
+        found = [part.get(key) for part in parts]
+        if all(isinstance(value, Mapping) and value for value in found):
+            yield from _differences(found, f"{prefix}{key}.")  # type: ignore[arg-type]
+        elif any(value != found[0] for value in found[1:]):
+            yield f"{prefix}{key}", [_short(value) for value in found]
+
+
+def _short(value: Any) -> Any:
+    """Return a part of a recipe in a word or two; anything else as it is."""
+    if not isinstance(value, Mapping):
+        return value
+    if not value:
+        return None
+    return value.get("tower") or value.get("kind") or ", ".join(value)
 
 
 def _cut(cell: str) -> str:

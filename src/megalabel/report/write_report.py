@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from megalabel.files import make_folder, writing
+from megalabel.report.charts import all_charts
+from megalabel.report.draw_chart import write_png
 from megalabel.report.evaluate_run import evaluate_run
 from megalabel.report.page import make_page
-from megalabel.report.plots import all_plots
 from megalabel.report.results import Results, save_results
-from megalabel.report.write_png import need_matplotlib, write_png
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -43,12 +43,10 @@ def write_report(
 def write_page(path: str | PathLike[str], runs: Sequence[Results], *, png: bool = False) -> Path:
     """Write the page of one run or many; with ``png`` the plots also go into ``plots/`` beside it."""
     path = Path(path)
-    if png:
-        need_matplotlib()
     make_folder(path.parent)
     with writing(path) as out:
         out.write(make_page(runs).encode())
     if png:
-        for chart in all_plots(runs):
+        for chart in all_charts(runs):
             write_png(chart, path.parent / "plots")
     return path

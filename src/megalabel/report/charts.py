@@ -1,21 +1,72 @@
-"""The plots of a report: learning curves, bars by label frequency, P against PSP, calibration."""
+"""The charts of a report as data: learning curves, label frequency, P against PSP, calibration."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from megalabel.report.chart import Chart, Series
-from megalabel.report.curves import Curves, Line
-from megalabel.report.results import Results
+from megalabel.report.results import Curves, Line, Results
 
-__all__ = ["all_plots", "bin_plots", "calibration_plot", "learning_plots", "tail_plot", "trade_off_plot"]
+__all__ = [
+    "Chart", "Series", "all_charts", "calibration_chart", "frequency_charts", "learning_charts", "tail_chart",
+    "trade_off_chart",
+]  # fmt: skip
 
 VALIDATION = ("P@1", "PSP@5")
 SECONDS = 180.0  # longer runs are drawn over minutes
 GREY = 7  # of the palette, for what a bar is held against
 
 
-def learning_plots(runs: Sequence[Results]) -> list[Chart]:
+@dataclass(frozen=True)
+class Series:
+    """A line, one bar in every group, a point, or a row of joined points."""
+
+    name: str
+    x: tuple[float, ...]  # of bars: the number of the group
+    y: tuple[float, ...]
+    colour: int  # number in the palette; -1 for a legend entry that explains a shape
+    shape: int = 0  # of a point, or the dashes of a line
+    marks: tuple[str, ...] = ()  # text beside each of the joined points
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines, grouped bars or points, and the words that go with them."""
+
+    kind: Literal["line", "bar", "point"]
+    name: str  # of its file
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    about: str  # how to read it, in one or two sentences
+    groups: tuple[str, ...] = ()  # of bars
+    keys: tuple[Series, ...] = ()  # legend entries, if these are not the series
+
+    @property
+    def legend(self) -> tuple[Series, ...]:
+        """The entries of the legend; none for a single series."""
+        return self.keys or (self.series if len(self.series) > 1 else ())
+
+    def description(self) -> str:
+        """Return the chart in words, for readers who cannot see it."""
+        parts = []
+        for series in self.series:
+            if self.kind == "bar":
+                words = ", ".join(f"{group} {y:.2f}" for group, y in zip(self.groups, series.y, strict=True))
+            elif self.kind == "line":
+                words = f"from {series.y[0]:.4g} to {series.y[-1]:.4g}"
+            else:
+                points = [
+                    f"{self.x_label} {x:.2f}, {self.y_label} {y:.2f}" for x, y in zip(series.x, series.y, strict=True)
+                ]
+                words = " to ".join(dict.fromkeys((points[0], points[-1])))
+            parts.append(f"{series.name}: {words}")
+        return f"{self.title}. {'; '.join(parts)}."
+
+
+def learning_charts(runs: Sequence[Results]) -> list[Chart]:
     """Return training loss and validation metrics over training: by phase for one run, by run for many."""
     curves = {run.name: Curves(run.log) for run in runs}
     timed = all(one.timed for one in curves.values())
@@ -58,7 +109,7 @@ def _measured(runs: Sequence[Results]) -> str:
     return "The head of the network."
 
 
-def bin_plots(runs: Sequence[Results]) -> list[Chart]:
+def frequency_charts(runs: Sequence[Results]) -> list[Chart]:
     """Return the parts of P@5 by label frequency, as bars: by head for one run, by run for many."""
     titles = {
         "groups": (
@@ -87,7 +138,7 @@ def bin_plots(runs: Sequence[Results]) -> list[Chart]:
     return charts
 
 
-def trade_off_plot(runs: Sequence[Results]) -> Chart | None:
+def trade_off_chart(runs: Sequence[Results]) -> Chart | None:
     """Return P@5 against PSP@5, one point for each run and head; nothing where there is no PSP."""
     if not all("PSP@5" in report["metrics"] for run in runs for report in run.heads.values()):
         return None
@@ -115,7 +166,7 @@ def trade_off_plot(runs: Sequence[Results]) -> Chart | None:
     return Chart("point", "p-against-psp", "P@5 against PSP@5", "P@5", "PSP@5", series, about, keys=keys)
 
 
-def tail_plot(runs: Sequence[Results]) -> Chart | None:
+def tail_chart(runs: Sequence[Results]) -> Chart | None:
     """Return P@5 against PSP@5 of fused models over ``tail``; nothing where there is none."""
     series = tuple(
         Series(
@@ -135,7 +186,7 @@ def tail_plot(runs: Sequence[Results]) -> Chart | None:
     return Chart("point", "tail", "P@5 against PSP@5 by tail", "P@5", "PSP@5", series, about) if series else None
 
 
-def calibration_plot(runs: Sequence[Results]) -> Chart | None:
+def calibration_chart(runs: Sequence[Results]) -> Chart | None:
     """Return how often labels are right against how probable they were said to be; nothing without a fused model."""
     known = [(number, run.name, run.calibration) for number, run in enumerate(runs) if run.calibration]
     if not known:
@@ -170,10 +221,10 @@ def calibration_plot(runs: Sequence[Results]) -> Chart | None:
     return Chart("bar", "calibration", title, told, "percent", series, about, groups)
 
 
-def all_plots(runs: Sequence[Results]) -> list[Chart]:
+def all_charts(runs: Sequence[Results]) -> list[Chart]:
     """Return every plot there is to draw, in the order of the page."""
-    single = [trade_off_plot(runs), tail_plot(runs), calibration_plot(runs)]
-    return [*(plot for plot in single if plot is not None), *bin_plots(runs), *learning_plots(runs)]
+    single = [trade_off_chart(runs), tail_chart(runs), calibration_chart(runs)]
+    return [*(plot for plot in single if plot is not None), *frequency_charts(runs), *learning_charts(runs)]
 
 
 def _lines(name: str, title: str, unit: str, lines: dict[str, Line], about: str, *, timed: bool) -> Chart | None:
