@@ -1,4 +1,4 @@
-"""The report at the end of a run; it never stands in the way of the run itself."""
+"""The report at the end of a run; if it fails, the run is kept."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["report_run"]
 
 
 def report_run(out: Path, model: Model, data: Dataset) -> None:
-    """Write the report of a finished run and say where it is; a report that fails is one line, the run is kept."""
+    """Write the report of a finished run and print its path; if it fails, print one line and keep the run."""
     from megalabel.errors import MegalabelError
     from megalabel.report import write_report
 
     try:
         say(f"report: {write_report(out, model, data)}")
     except MegalabelError as error:
-        say(f"the run is whole, but its report could not be written: {error}")
+        say(f"the run is complete, but its report could not be written: {error}")

@@ -79,7 +79,7 @@ article .side{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%
 article h5{margin:0;font-size:.875rem;color:var(--soft)}
 article ol{list-style:none;margin:0;padding:0}
 article li{display:grid;grid-template-columns:1.2rem 1fr auto;gap:.3rem;padding:.1rem 0}
-article li.right{color:var(--good);font-weight:600}
+article li.correct{color:var(--good);font-weight:600}
 article .score{color:var(--soft);font-weight:400;font-variant-numeric:tabular-nums}
 article p{margin:.5rem 0 0}
 pre{background:var(--card);border:1px solid var(--rule);border-radius:.4rem;padding:.75rem 1rem;overflow-x:auto;

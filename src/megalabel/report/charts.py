@@ -14,8 +14,8 @@ __all__ = [
 ]  # fmt: skip
 
 VALIDATION = ("P@1", "PSP@5")
-SECONDS = 180.0  # longer runs are drawn over minutes
-GREY = 7  # of the palette, for what a bar is held against
+SECONDS = 180.0  # longer runs are drawn in minutes
+GREY = 7  # of the palette, for bars that others are compared with
 
 
 @dataclass(frozen=True)
@@ -69,77 +69,77 @@ class Chart:
 def learning_charts(runs: Sequence[Results]) -> list[Chart]:
     """Return training loss and validation metrics over training: by phase for one run, by run for many."""
     curves = {run.name: Curves(run.log) for run in runs}
-    timed = all(one.timed for one in curves.values())
+    timed = all(curve.timed for curve in curves.values())
     if len(runs) == 1:
         only = curves[runs[0].name]
         losses = {phase: only.loss(phase, timed=timed) for phase in only.phases}
         metrics = {name: only.validation(name, timed=timed) for name in VALIDATION}
         charts = [("validation", "Metrics on validation rows", "percent", metrics)]
     else:
-        losses = {name: one.loss("select", timed=timed) for name, one in curves.items()}
+        losses = {name: curve.loss("select", timed=timed) for name, curve in curves.items()}
         charts = [
             (
                 f"validation-{metric.replace('@', '-at-')}",
                 f"{metric} on validation rows",
                 "percent",
-                {name: one.validation(metric, timed=timed) for name, one in curves.items()},
+                {name: curve.validation(metric, timed=timed) for name, curve in curves.items()},
             )
             for metric in VALIDATION
         ]
     about = {
-        "loss": "Losses of different kinds have scales of their own: look at the shape, not at the height.",
-        "validation": _measured(runs),
+        "loss": "Different losses have different scales: compare the shapes of the lines, not their heights.",
+        "validation": _what_is_validated(runs),
     }
-    drawn = [("loss", "Training loss", "loss", losses), *charts]
+    charts.insert(0, ("loss", "Training loss", "loss", losses))
     return [
         chart
-        for name, title, unit, lines in drawn
+        for name, title, unit, lines in charts
         if (chart := _lines(name, title, unit, lines, about[name.partition("-")[0]], timed=timed))
     ]
 
 
-def _measured(runs: Sequence[Results]) -> str:
-    """Say what is measured on validation rows while training."""
+def _what_is_validated(runs: Sequence[Results]) -> str:
+    """Say what is measured on validation rows during training."""
     if any(run.fused for run in runs):
         several = any(len(run.recipe["heads"]) > 1 for run in runs)
-        added = "The heads of the network added up, each counting the same" if several else "The head of the network"
-        return f"{added}: heads that are fitted after training, and the fusion of all, are not in it yet."
+        heads = "The sum of the network's heads with equal weights" if several else "The network's head"
+        return f"{heads}: heads fitted after training, and the fusion of all, are not included yet."
     if any(len(run.weights) > 1 for run in runs):
-        return "All heads together, each counting the same; weights are chosen after training."
-    return "The head of the network."
+        return "All heads together with equal weights; the weights are chosen after training."
+    return "The network's head."
 
 
 def frequency_charts(runs: Sequence[Results]) -> list[Chart]:
-    """Return the parts of P@5 by label frequency, as bars: by head for one run, by run for many."""
+    """Return P@5 split by label frequency, as bars: by head for one run, by run for many."""
     titles = {
         "groups": (
             "P@5 by fixed limits",
-            "Hits on labels of each group; the bars of one colour add up to P@5. Head: more than 100 training points, "
-            "torso: 10 to 100, tail: 1 to 9, unseen: none.",
+            "Hits on the labels of each group; the bars of one colour add up to P@5. Head: more than 100 training "
+            "points, torso: 10 to 100, tail: 1 to 9, unseen: none.",
         ),
         "bins": (
             "P@5 by equal volume",
-            "Labels from the most frequent to the rarest, cut so that each bin holds as many training positives; the "
-            "bars of one colour add up to P@5.",
+            "Labels from the most frequent to the rarest, in bins that hold equally many training positives; the bars "
+            "of one colour add up to P@5.",
         ),
     }
-    lines = runs[0].heads if len(runs) == 1 else {run.name: run.best for run in runs}
+    reports = runs[0].heads if len(runs) == 1 else {run.name: run.best for run in runs}
     charts = []
     for key, (title, about) in titles.items():
-        parts = [place for place, part in enumerate(runs[0].best[key]) if part["labels"]]
-        if not parts:
+        bins = [number for number, part in enumerate(runs[0].best[key]) if part["labels"]]
+        if not bins:
             continue
         series = tuple(
-            Series(name, tuple(range(len(parts))), tuple(report[key][place]["P@5"] for place in parts), number)
-            for number, (name, report) in enumerate(lines.items())
+            Series(name, tuple(range(len(bins))), tuple(report[key][number]["P@5"] for number in bins), colour)
+            for colour, (name, report) in enumerate(reports.items())
         )
-        groups = tuple(runs[0].best[key][place]["name"] for place in parts)
+        groups = tuple(runs[0].best[key][number]["name"] for number in bins)
         charts.append(Chart("bar", f"frequency-{key}", title, "label frequency", "part of P@5", series, about, groups))
     return charts
 
 
 def trade_off_chart(runs: Sequence[Results]) -> Chart | None:
-    """Return P@5 against PSP@5, one point for each run and head; nothing where there is no PSP."""
+    """Return P@5 against PSP@5, a point for each run and head; None if PSP was not measured."""
     if not all("PSP@5" in report["metrics"] for run in runs for report in run.heads.values()):
         return None
     heads = list(dict.fromkeys(head for run in runs for head in run.heads))
@@ -157,44 +157,43 @@ def trade_off_chart(runs: Sequence[Results]) -> Chart | None:
     keys: tuple[Series, ...] = ()
     if len(runs) > 1 and len(heads) > 1:  # colours tell runs, shapes tell heads
         keys = tuple(Series(run.name, (), (), number) for number, run in enumerate(runs))
-        keys += tuple(Series(head, (), (), -1, place) for place, head in enumerate(heads))
+        keys += tuple(Series(head, (), (), -1, shape) for shape, head in enumerate(heads))
     about = (
-        "To the right: more of the first five labels are right. Upwards: more of the rare right labels are found. A "
-        "model up and to the right of another is better for every taste; otherwise it depends on what a rare label is "
-        "worth."
+        "Further right: more of the first five labels are correct. Further up: more of the rare correct labels are "
+        "found. A model above and to the right of another is better on both counts; otherwise it depends on what a "
+        "rare label is worth to you."
     )
     return Chart("point", "p-against-psp", "P@5 against PSP@5", "P@5", "PSP@5", series, about, keys=keys)
 
 
 def tail_chart(runs: Sequence[Results]) -> Chart | None:
-    """Return P@5 against PSP@5 of fused models over ``tail``; nothing where there is none."""
+    """Return P@5 against PSP@5 of fused models over ``tail``; None without a fused model."""
     series = tuple(
         Series(
             run.name,
-            tuple(one["P@5"] for one in run.trade_off),
-            tuple(one["PSP@5"] for one in run.trade_off),
+            tuple(metrics["P@5"] for metrics in run.trade_off),
+            tuple(metrics["PSP@5"] for metrics in run.trade_off),
             number,
-            marks=tuple(f"{one['tail']:g}" for one in run.trade_off),
+            marks=tuple(f"{metrics['tail']:g}" for metrics in run.trade_off),
         )
         for number, run in enumerate(runs)
         if run.trade_off and "PSP@5" in run.trade_off[0]
     )
     about = (
-        "A fused model ranks by probability times inverse propensity to the power of tail, which can be chosen when "
-        "predicting; beside each point stands its tail. Above 0, rare labels come forward."
+        "A fused model ranks by probability times inverse propensity to the power of tail; tail can be chosen at "
+        "prediction time and is written beside each point. Values above 0 favour rare labels."
     )
     return Chart("point", "tail", "P@5 against PSP@5 by tail", "P@5", "PSP@5", series, about) if series else None
 
 
 def calibration_chart(runs: Sequence[Results]) -> Chart | None:
-    """Return how often labels are right against how probable they were said to be; nothing without a fused model."""
-    known = [(number, run.name, run.calibration) for number, run in enumerate(runs) if run.calibration]
-    if not known:
+    """Return observed against predicted probability; None without a fused model."""
+    fused = [(number, run.name, run.calibration) for number, run in enumerate(runs) if run.calibration]
+    if not fused:
         return None
-    places = [
-        place for place in range(len(known[0][2]["bins"])) if any(c["bins"][place]["labels"] for _, _, c in known)
-    ]
-    across, bins = tuple(range(len(places))), [known[0][2]["bins"][place] for place in places]
+    first = fused[0][2]["bins"]
+    filled = [number for number in range(len(first)) if any(result["bins"][number]["labels"] for _, _, result in fused)]
+    across, bins = tuple(range(len(filled))), [first[number] for number in filled]
     if len(runs) == 1:
         series = tuple(
             Series(key, across, tuple(part[key] for part in bins), colour)
@@ -202,41 +201,41 @@ def calibration_chart(runs: Sequence[Results]) -> Chart | None:
         )
     else:
         middle = tuple((part["low"] + part["high"]) / 2 for part in bins)
-        observed = (tuple(found["bins"][place]["observed"] for place in places) for _, _, found in known)
+        observed = (tuple(result["bins"][number]["observed"] for number in filled) for _, _, result in fused)
         series = (
             Series("as predicted", across, middle, GREY),
             *(
                 Series(f"{name}, observed", across, shares, number)
-                for (number, name, _), shares in zip(known, observed, strict=True)
+                for (number, name, _), shares in zip(fused, observed, strict=True)
             ),
         )
-    errors = ", ".join(f"{'' if len(runs) == 1 else f'{name} '}{found['error']:.1f} points" for _, name, found in known)
+    errors = ", ".join(
+        f"{'' if len(runs) == 1 else f'{name} '}{result['error']:.1f} points" for _, name, result in fused
+    )
     about = (
-        "The five most probable labels of each text, by the probability the fusion gave them, and the share of them "
-        "that is right. Bars of equal height mean that a probability can be taken at its word. Expected calibration "
-        f"error: {errors}."
+        "The five most probable labels of each text, binned by predicted probability, and the share of them that is "
+        f"correct. Bars of equal height mean well-calibrated probabilities. Expected calibration error: {errors}."
     )
     groups = tuple(f"{(part['low'] + part['high']) / 2:g}" for part in bins)
-    title, told = "How true the probabilities are", "probability given, percent, ± 5"
-    return Chart("bar", "calibration", title, told, "percent", series, about, groups)
+    title, x_label = "Predicted and observed probability", "predicted probability, percent, ± 5"
+    return Chart("bar", "calibration", title, x_label, "percent", series, about, groups)
 
 
 def all_charts(runs: Sequence[Results]) -> list[Chart]:
-    """Return every plot there is to draw, in the order of the page."""
+    """Return all charts of a page, in its order."""
     single = [trade_off_chart(runs), tail_chart(runs), calibration_chart(runs)]
-    return [*(plot for plot in single if plot is not None), *frequency_charts(runs), *learning_charts(runs)]
+    return [*(chart for chart in single if chart is not None), *frequency_charts(runs), *learning_charts(runs)]
 
 
 def _lines(name: str, title: str, unit: str, lines: dict[str, Line], about: str, *, timed: bool) -> Chart | None:
-    known = {key: line for key, line in lines.items() if line}
-    if not known:
+    longest = max((line[-1][0] for line in lines.values() if line), default=None)
+    if longest is None:
         return None
-    longest = max(line[-1][0] for line in known.values())
     minutes = timed and longest > SECONDS
     x_label = "minutes of training" if minutes else "seconds of training" if timed else "steps"
     series = tuple(
-        Series(key, tuple(x / 60 if minutes else x for x, _ in line), tuple(y for _, y in line), place, place // 8)
-        for place, (key, line) in enumerate(lines.items())
+        Series(key, tuple(x / 60 if minutes else x for x, _ in line), tuple(y for _, y in line), number, number // 8)
+        for number, (key, line) in enumerate(lines.items())
         if line
     )
     return Chart("line", name, title, x_label, unit, series, about)

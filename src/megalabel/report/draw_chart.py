@@ -203,16 +203,16 @@ _MARKS = {"line": _line_marks, "bar": _bar_marks, "point": _point_marks}
 
 
 def _write_marks(series: Series, axes: Axes) -> None:
-    """Write the mark of each point beside it, except where it would overlap the one before."""
+    """Write the mark of each point beside it, unless it would overlap the previous one."""
     last = None
-    places = axes.transData.transform(list(zip(series.x, series.y, strict=True)))
-    for place, x, y, mark in zip(places, series.x, series.y, series.marks, strict=True):
-        if last is None or abs(place - last).sum() > MARK_DISTANCE:
+    points = axes.transData.transform(list(zip(series.x, series.y, strict=True)))
+    for point, x, y, mark in zip(points, series.x, series.y, series.marks, strict=True):
+        if last is None or abs(point - last).sum() > MARK_DISTANCE:
             axes.annotate(
                 _clean(mark), (x, y), (6, 4), textcoords="offset points", fontsize=VALUE, color=LIGHT_THEME["text"],
                 annotation_clip=False,
             )  # fmt: skip
-            last = place
+            last = point
 
 
 def _set_axes(chart: Chart, axes: Axes) -> None:
@@ -226,7 +226,7 @@ def _set_axes(chart: Chart, axes: Axes) -> None:
 
 
 def axis_ticks(values: Sequence[float], *, zero: bool = False) -> list[float]:
-    """Return round numbers from at most the smallest to at least the largest value, and to zero if asked.
+    """Return round numbers from at most the smallest to at least the largest value, including zero if ``zero``.
 
     >>> axis_ticks([3.0, 17.2])
     [0.0, 5.0, 10.0, 15.0, 20.0]

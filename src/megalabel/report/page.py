@@ -1,4 +1,4 @@
-"""One HTML page for one run or many: no script, no other file, light and dark, on screen and on paper."""
+"""One HTML page for one run or many: no scripts, no other files; light and dark; for screen and paper."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ MISSED = 3  # missed labels that are named
 
 
 def make_page(runs: Sequence[Results]) -> str:
-    """Return the report as HTML; every text in it, whoever wrote it, is escaped.
+    """Return the report as HTML; all texts are escaped.
 
     Args:
-        runs: at least one, all measured on the same rows.
+        runs: at least one; all were measured on the same rows.
     """
     sections = {
         "Metrics": _metrics(runs),
@@ -90,25 +90,25 @@ def _metrics(runs: Sequence[Results]) -> str:
 
 
 def _trade_off(runs: Sequence[Results]) -> str:
-    plots = [plot for plot in (trade_off_chart(runs), tail_chart(runs)) if plot is not None]
+    charts = [chart for chart in (trade_off_chart(runs), tail_chart(runs)) if chart is not None]
     table = tail_table(runs)
-    figures = "" if table is None else f"<details><summary>Metrics by tail</summary>{table.html()}</details>"
-    return _figures(plots) + figures
+    details = "" if table is None else f"<details><summary>Metrics by tail</summary>{table.html()}</details>"
+    return _figures(charts) + details
 
 
 def _calibration(runs: Sequence[Results]) -> str:
-    plot, table = calibration_chart(runs), calibration_table(runs)
-    if plot is None or table is None:
+    chart, table = calibration_chart(runs), calibration_table(runs)
+    if chart is None or table is None:
         return ""
-    return f"{_figures([plot])}<details><summary>The same in figures</summary>{table.html()}</details>"
+    return f"{_figures([chart])}<details><summary>The same as a table</summary>{table.html()}</details>"
 
 
 def _frequency(runs: Sequence[Results]) -> str:
-    plots = frequency_charts(runs)
-    if not plots:
+    charts = frequency_charts(runs)
+    if not charts:
         return ""
     tables = "".join(bins_table(runs, key).html() for key in ("groups", "bins"))
-    return f"{_figures(plots)}<details><summary>The same in figures</summary>{tables}</details>"
+    return f"{_figures(charts)}<details><summary>The same as tables</summary>{tables}</details>"
 
 
 def _figures(charts: Sequence[Chart]) -> str:
@@ -125,18 +125,18 @@ def _figure(chart: Chart, width: int) -> str:
 
 
 def _costs(runs: Sequence[Results]) -> str:
-    about = "Prediction is measured on a few texts in one batch, on the machine that made this report."
+    about = "Prediction speed is measured on a few texts in one batch, on the machine that wrote this report."
     if any(run.fused for run in runs):
         about += (
-            " Time and memory of training are those of the network, without the heads that are fitted after it; "
-            "weights of a fused run are shares of what the fusion makes of each head."
+            " Time and memory of training are those of the network, without the heads that are fitted after it; the "
+            "weights of a fused run are the shares of the heads in the fused score."
         )
     return f"<p>{about}</p>{cost_table(runs).html()}"
 
 
 def _recipes(runs: Sequence[Results]) -> str:
     table = recipe_table(runs)
-    same = "The recipes are the same." if len(runs) > 1 else "The recipe was used as it comes."
+    same = "The recipes are the same." if len(runs) > 1 else "The recipe was used unchanged."
     differs = "" if table is None else table.html() if table.rows else f"<p>{same}</p>"
     whole = "".join(
         f"<details><summary>The whole recipe{'' if len(runs) == 1 else f' of {escaped(run.name)}'}</summary>"
@@ -150,51 +150,53 @@ def _predictions(runs: Sequence[Results]) -> str:
     first = "" if len(runs) == 1 else f" by {escaped(runs[0].name)}"
     wide = "" if len(runs) == 1 else " wide"
     parts = []
-    for title, rows in zip(("Best label right", "Best label wrong"), choose_samples(runs), strict=True):
-        if rows:
-            blocks = "".join(sample_html(runs, row) for row in rows)
+    for title, numbers in zip(("Best label correct", "Best label wrong"), choose_samples(runs), strict=True):
+        if numbers:
+            blocks = "".join(_sample(runs, number) for number in numbers)
             parts.append(f'<h3>{title}{first}</h3><div class="samples{wide}">{blocks}</div>')
-    about = "The five best labels of some texts, ✓ marks the right ones."
+    about = "The five best labels of some texts; ✓ marks the correct ones."
     if len(runs) > 1:
         about += " Texts on which the runs differ come first."
     return f"<p>{about}</p>{''.join(parts)}" if parts else ""
 
 
 def choose_samples(runs: Sequence[Results], count: int = SAMPLES) -> tuple[list[int], list[int]]:
-    """Return places of samples whose best label is right in the first run, and of some where it is wrong.
+    """Return numbers of samples whose best label is correct in the first run, and of samples where it is wrong.
 
-    Where there are several runs, those on which they differ come first; apart from that they are spread over the set.
+    Samples on which the runs differ are preferred; otherwise they are spread over the set.
     """
-    found: tuple[list[int], list[int]] = ([], [])
-    for place in range(len(runs[0].samples)):
-        found[0 if _right(runs[0], place) else 1].append(place)
-    chosen = []
-    for places in found:
-        differ = [place for place in places if len({_right(run, place) for run in runs}) > 1]
-        same = [place for place in places if place not in set(differ)]
-        taken = _spread(differ, count)
-        chosen.append(sorted(taken + _spread(same, count - len(taken))))
-    return chosen[0], chosen[1]
+    correct: list[int] = []
+    wrong: list[int] = []
+    for number in range(len(runs[0].samples)):
+        (correct if _correct(runs[0], number) else wrong).append(number)
+    return _choose(runs, correct, count), _choose(runs, wrong, count)
 
 
-def sample_html(runs: Sequence[Results], place: int) -> str:
-    """Return one text with the best labels of every run, the right ones marked."""
+def _choose(runs: Sequence[Results], numbers: list[int], count: int) -> list[int]:
+    differ = [number for number in numbers if len({_correct(run, number) for run in runs}) > 1]
+    same = [number for number in numbers if number not in set(differ)]
+    chosen = _spread(differ, count)
+    return sorted(chosen + _spread(same, count - len(chosen)))
+
+
+def _sample(runs: Sequence[Results], number: int) -> str:
+    """Return a text with the best labels of every run, the correct ones marked."""
     lists = "".join(
-        f"<div>{'' if len(runs) == 1 else f'<h5>{escaped(run.name)}</h5>'}{_list(run.samples[place])}</div>"
+        f"<div>{'' if len(runs) == 1 else f'<h5>{escaped(run.name)}</h5>'}{_best_labels(run.samples[number])}</div>"
         for run in runs
     )
-    text = escaped(runs[0].samples[place]["text"])
+    text = escaped(runs[0].samples[number]["text"])
     return f'<article><h4 dir="auto">{text}</h4><div class="side">{lists}</div></article>'
 
 
-def _list(sample: dict[str, Any]) -> str:
+def _best_labels(sample: dict[str, Any]) -> str:
     entries = []
     for label in sample["labels"]:
-        kind = ' class="right"' if label["relevant"] else ""
+        kind = ' class="correct"' if label["relevant"] else ""
         mark = '<span aria-hidden="true">✓</span>' if label["relevant"] else "<span></span>"
-        said = '<span class="unseen">right: </span>' if label["relevant"] else ""
+        spoken = '<span class="unseen">correct: </span>' if label["relevant"] else ""
         entries.append(
-            f"<li{kind}>{mark}<span>{said}<bdi>{escaped(label['text'])}</bdi></span>"
+            f"<li{kind}>{mark}<span>{spoken}<bdi>{escaped(label['text'])}</bdi></span>"
             f'<span class="score">{label["score"]:.3f}</span></li>'
         )
     missed = sample["missed"]
@@ -204,14 +206,15 @@ def _list(sample: dict[str, Any]) -> str:
     return f"<ol>{''.join(entries)}</ol>{tail}"
 
 
-def _right(run: Results, place: int) -> bool:
-    labels = run.samples[place]["labels"]
+def _correct(run: Results, number: int) -> bool:
+    labels = run.samples[number]["labels"]
     return bool(labels) and bool(labels[0]["relevant"])
 
 
-def _spread(places: list[int], count: int) -> list[int]:
-    """Return up to ``count`` of the places, from all parts of the list."""
-    return [places[len(places) * number // count] for number in range(count)] if len(places) > count else places
+def _spread(numbers: list[int], count: int) -> list[int]:
+    """Return up to ``count`` of the numbers, evenly spread over the list."""
+    size = len(numbers)
+    return [numbers[size * part // count] for part in range(count)] if size > count else numbers
 
 
 def _anchor(title: str) -> str:

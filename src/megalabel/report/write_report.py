@@ -24,16 +24,16 @@ __all__ = ["write_page", "write_report"]
 def write_report(
     folder: str | PathLike[str], model: Model, data: Dataset, *, split: str = "test", png: bool = False
 ) -> Path:
-    """Evaluate a finished run and leave ``report.html`` and ``evaluation.json`` in its folder; return the page.
+    """Evaluate a finished run and write ``report.html`` and ``evaluation.json`` into its folder; return the page.
 
-    The second file is what ``megalabel compare`` reads when it is given no data.
+    ``megalabel compare`` reads the second file if it is given no data.
 
     Args:
         folder: run folder that holds the saved model.
         model: that model.
-        data: what to measure it on; it has the labels of the model.
+        data: what to measure it on; its labels are those of the model.
         split: which rows.
-        png: write the plots as PNG files as well, into ``plots/``; needs matplotlib.
+        png: also write the charts as PNG files, into ``plots/``.
     """
     results = evaluate_run(folder, model, data, name=Path(folder).resolve().name, split=split)
     save_results(folder, results)
@@ -41,7 +41,7 @@ def write_report(
 
 
 def write_page(path: str | PathLike[str], runs: Sequence[Results], *, png: bool = False) -> Path:
-    """Write the page of one run or many; with ``png`` the plots also go into ``plots/`` beside it."""
+    """Write the page of one run or many; with ``png`` also the charts, into ``plots/`` beside it."""
     path = Path(path)
     make_folder(path.parent)
     with writing(path) as out:
