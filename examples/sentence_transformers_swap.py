@@ -52,7 +52,7 @@ def main(*, baseline: bool, epochs: float, batch_size: int) -> None:
         loss = MultipleNegativesRankingLoss(model, scale=20)
     else:
         rows = training_rows(data)
-        loss = MultiLabelLoss(model, known=data, temperature=0.05, chunk_size=32)
+        loss = MultiLabelLoss(model, relevance=data, temperature=0.05, chunk_size=32)
 
     arguments = SentenceTransformerTrainingArguments(
         output_dir=tempfile.mkdtemp(),

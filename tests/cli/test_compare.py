@@ -79,7 +79,7 @@ def test_a_report_that_fails_loses_nothing(call, tmp_path):
     (run / "report.html" / "keep").write_text("keep")
     code, _, err = call("train", "unidec-cpu", "--data", DATA, "--out", run, *settings())
     assert code == 0
-    assert "the run is whole, but its report could not be written" in err
+    assert "the run is complete, but its report could not be written" in err
     assert call("predict", run, "--text", "some text")[0] == 0
 
 
@@ -90,7 +90,7 @@ def test_what_stands_in_the_folders_and_what_is_measured_agree(call, runs):
     assert code == 0
     assert kept == measured
     lines = kept.splitlines()
-    assert lines[0].endswith("60 test rows, 40 labels; all figures in percent")
+    assert lines[0].endswith("60 test rows, 40 labels; all metrics in percent")
     assert [line.split()[:2] for line in lines[3:9]] == [
         [run, head] for run in ("first", "second") for head in ("all", "dual", "classifier")
     ]

@@ -1,4 +1,4 @@
-"""``megalabel compare``: put runs beside each other."""
+"""``megalabel compare``: compare runs."""
 
 from __future__ import annotations
 
@@ -23,20 +23,24 @@ def compare(
             "--data",
             "-d",
             metavar="D",
-            help="Measure on this set: a built-in name, a folder or a file. Without, what train measured is shown.",
+            help="Measure on this set: a built-in name, a folder or a file. Default: show what train measured.",
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Which rows: test, val or train.")] = "test",
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with plots and samples.")] = None,
-    png: Annotated[bool, typer.Option("--png", help="With --html: plots also as PNG files, in plots/ beside.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with charts and sample predictions.")
+    ] = None,
+    png: Annotated[
+        bool, typer.Option("--png", help="With --html: also write the charts as PNG files, into plots/ beside it.")
+    ] = False,
     data_format: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare runs: metrics of all heads together and of each alone, and what differs in the recipes.
 
-    All runs are measured on the same rows and must know the same labels. --html writes one
-    page that needs no other file: metrics, P against PSP, label frequency, learning curves,
-    size and speed, recipe differences, predictions right and wrong.
+    All runs are measured on the same rows and must have the same labels. --html writes a
+    self-contained page: metrics, P against PSP, label frequency, learning curves, size and
+    speed, recipe differences, correct and wrong predictions.
 
     Example: megalabel compare runs/first runs/second --html compare.html
 
@@ -45,24 +49,23 @@ def compare(
     from megalabel.data.load import load
     from megalabel.errors import SettingError, WriteError
     from megalabel.report.compare_runs import compare_runs
-    from megalabel.report.write_png import need_matplotlib
     from megalabel.report.write_report import write_page
 
     if png and html is None:
-        raise SettingError("--png goes with --html FILE", remedy="PNG files are written beside the page")
-    if png:
-        need_matplotlib()
+        raise SettingError("--png needs --html FILE", remedy="PNG files are written beside the page")
     if html is not None and html.is_dir():
-        raise WriteError("this is a folder, --html wants a file", path=html, remedy=f"for example {html}/compare.html")
+        raise WriteError(
+            "this is a folder, --html expects a file", path=html, remedy=f"for example {html}/compare.html"
+        )
     dataset = None if data is None else load(data, format=data_format, say=say)
-    found = compare_runs(runs, dataset, split=split, say=say)
+    results = compare_runs(runs, dataset, split=split, say=say)
     if html is not None:
-        write_page(html, found, png=png)
-        say(f"{html}: written" + (f", plots in {html.parent / 'plots'}" if png else ""))
+        write_page(html, results, png=png)
+        say(f"{html}: written" + (f", charts in {html.parent / 'plots'}" if png else ""))
     if as_json:
-        print_json(_document(found))
+        print_json(_document(results))
     else:
-        _show(found)
+        _show(results)
 
 
 def _show(runs: list[Results]) -> None:
@@ -71,7 +74,7 @@ def _show(runs: list[Results]) -> None:
     first = runs[0]
     rows, labels = first.best["rows"], first.best["labels"]
     typer.echo(
-        f"{first.data['name']}: {rows:,} {first.data['split']} rows, {labels:,} labels; all figures in percent\n"
+        f"{first.data['name']}: {rows:,} {first.data['split']} rows, {labels:,} labels; all metrics in percent\n"
     )
     typer.echo(metrics_table(runs).text())
     differs = recipe_table(runs)
@@ -80,7 +83,7 @@ def _show(runs: list[Results]) -> None:
 
 
 def _document(runs: list[Results]) -> dict[str, Any]:
-    from megalabel.report.recipe_diff import recipe_diff
+    from megalabel.report.tables import recipe_diff
 
     names = [run.name for run in runs]
     differs = recipe_diff([run.recipe for run in runs])

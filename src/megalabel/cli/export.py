@@ -76,13 +76,13 @@ def export(
     if dataset is not None:
         _measure(out, dataset, split)
     say(f"{out}: head {tower.name}, vectors of {tower.head.dim} dimensions, {model.state.alive:,} label texts")
-    if tower.left:
-        say(f"not exported: {', '.join(tower.left)}")
+    if tower.left_behind:
+        say(f"not exported: {', '.join(tower.left_behind)}")
 
 
 def _measure(folder: Path, data: Dataset, split: str) -> None:
     """Print P@1 and P@5 of each graph, and the loss by 8-bit weights."""
-    from megalabel.integrations.measure_onnx import measure_onnx
+    from megalabel.integrations.export_onnx import measure_onnx
 
     graphs = measure_onnx(folder, data, split)
     for name, metrics in graphs.items():

@@ -1,4 +1,4 @@
-"""Hand the dual tower of a trained model to sentence-transformers."""
+"""Export the dual tower of a trained model to sentence-transformers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from torch import nn
 
 from megalabel.errors import MissingExtraError, SettingError, WriteError
 from megalabel.files import check_target, writing_folder
-from megalabel.integrations._dual_tower import DualTower
-from megalabel.integrations._quiet import quiet
+from megalabel.integrations._export import DualTower, quiet
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -26,14 +25,14 @@ __all__ = ["export_sentence_transformers"]
 def export_sentence_transformers(
     model: Model, folder: str | PathLike[str], *, head: str | None = None, overwrite: bool = False
 ) -> DualTower:
-    """Write a folder that ``SentenceTransformer(folder)`` loads offline, without megalabel; return what it holds.
+    """Write a folder that ``SentenceTransformer(folder)`` loads offline, without megalabel; return the tower.
 
     The modules are those of sentence-transformers: Transformer, Pooling, one Dense for each
-    linear layer of encoder and head, Normalize. Where a query is encoded unlike a label (a
-    query matrix, another length) a Router holds both ways: ``encode_query`` gives the vectors
+    linear layer of encoder and head, Normalize. If queries and labels are encoded differently (a
+    query matrix, another length), a Router holds both routes: ``encode_query`` gives the vectors
     of ``model.encode(texts, heads=head)``, ``encode_document`` those of labels, and plain
     ``encode`` those of queries. All are computed in float32. The folder also holds export.json,
-    which says what was left behind, and the labels (labels.jsonl.gz).
+    which lists what was left behind, and the labels (labels.jsonl.gz).
 
     Args:
         model: a trained model with a transformer encoder.
@@ -52,9 +51,9 @@ def export_sentence_transformers(
             remedy="export --to onnx, or train with encoder.options.layers: 1",
         )
     check_target(folder, overwrite=overwrite)
-    with writing_folder(folder, overwrite=overwrite) as place, quiet():
-        _write(tower, place)
-        tower.write_about(place, model, to="sentence-transformers", routes=not tower.tied)
+    with writing_folder(folder, overwrite=overwrite) as target, quiet():
+        _write(tower, target)
+        tower.write_about(target, model, to="sentence-transformers", routes=not tower.tied)
     return tower
 
 
@@ -74,12 +73,12 @@ def _write(tower: DualTower, folder: Path) -> None:
         whole = SentenceTransformer(modules=[router], similarity_fn_name=similarity, device="cpu")
     try:
         whole.save(str(folder), create_model_card=False, safe_serialization=True)
-    except Exception as error:  # safetensors and tokenizers raise nothing more special
+    except Exception as error:  # safetensors and tokenizers raise nothing more specific
         raise WriteError(f"could not write the model ({str(error).splitlines()[0]})", path=folder) from error
 
 
 def _modules(tower: DualTower, length: int, *, query: bool = False, shared: list[Any] | None = None) -> list[Any]:
-    """Return the modules of one side; those up to the head's projection may be shared with the other side."""
+    """Return the modules of one side; those up to the head's projection can be shared with the other side."""
     from sentence_transformers.base.modules import Normalize
 
     encoder, head = tower.encoder, tower.head
@@ -95,7 +94,7 @@ def _modules(tower: DualTower, length: int, *, query: bool = False, shared: list
 
 
 def _transformer(tower: DualTower, length: int) -> list[Any]:
-    """Return Transformer and Pooling, read back from a folder of plain weights."""
+    """Return Transformer and Pooling, loaded from a temporary folder of plain weights."""
     from tempfile import TemporaryDirectory
 
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -110,7 +109,7 @@ def _transformer(tower: DualTower, length: int) -> list[Any]:
 
 
 def _projection(layers: nn.Module) -> list[Any]:
-    """Return the head's projection as a list of no or one module."""
+    """Return the head's projection as a list of at most one module."""
     if isinstance(layers, nn.Identity):
         return []
     if isinstance(layers, nn.Sequential):

@@ -1,4 +1,4 @@
-"""A model as the retriever of a question-answering system: labels are documents."""
+"""A model as the retriever of a question-answering system: the labels are the documents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Document", "Retriever"]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document found for a question."""
+    """A document retrieved for a question."""
 
     id: str
     text: str
@@ -24,24 +24,24 @@ class Document:
 
 
 class Retriever:
-    """Find the documents a question needs, several of them, best first.
+    """Retrieve the documents that answer a question, best first.
 
-    A question that two documents answer together is a text with two labels. Train a model
-    with the documents as labels (uid and text), then hand this to whatever writes the
-    answer; it asks for nothing but ``invoke``.
+    A question that two documents answer together is a text with two labels. Train a model with
+    the documents as labels (uid and text), then pass the retriever to your question-answering
+    code, which calls ``invoke``.
 
     Args:
         model: a trained model; its labels are the documents.
-        k: documents for a question, at most.
-        least: score below which a document is left out, so that there may be fewer than k.
-        documents: uid -> what is handed on, where labels carry a title or a summary only.
-        heads: which scores count: all, or one head by name.
+        k: number of documents for each question.
+        threshold: drop documents with a lower score, so that there may be fewer than k.
+        documents: uid -> text to return, if the label texts are only titles or summaries.
+        heads: which scores to use: ``all``, or one head by name.
 
     >>> from megalabel import load, train
     >>> data = load("synthetic:points=400,labels=30")
     >>> model = train("unidec-cpu", data, changes=["training.epochs=1", "batching.batch_size=64"])
-    >>> found = Retriever(model, k=3).invoke("some question")
-    >>> len(found), found[0].id in data.labels.uids, found[0].score >= found[1].score
+    >>> documents = Retriever(model, k=3).invoke("some question")
+    >>> len(documents), documents[0].id in data.labels.uids, documents[0].score >= documents[1].score
     (3, True, True)
     """
 
@@ -50,13 +50,13 @@ class Retriever:
         model: Model,
         k: int = 5,
         *,
-        least: float | None = None,
+        threshold: float | None = None,
         documents: Mapping[str, str] | None = None,
         heads: str = "all",
     ) -> None:
         self.model = model
         self.k = k
-        self.least = least
+        self.threshold = threshold
         self.documents = documents
         self.heads = heads
 
@@ -67,15 +67,15 @@ class Retriever:
         return self.batch([text])[0]
 
     def batch(self, texts: Sequence[str]) -> list[list[Document]]:
-        """Return the documents for each of several questions; quicker than one at a time."""
+        """Return the documents for each question; faster than one at a time."""
         if self.k < 1:
             raise SettingError(f"k is {self.k}", remedy="give at least 1")
-        told = self.documents or {}
+        texts_of = self.documents or {}
         return [
             [
-                Document(found.uid, told.get(found.uid, found.text), found.score)
-                for found in row
-                if self.least is None or found.score >= self.least
+                Document(label.uid, texts_of.get(label.uid, label.text), label.score)
+                for label in row
+                if self.threshold is None or label.score >= self.threshold
             ]
             for row in self.model.predict(texts, self.k, heads=self.heads)
         ]

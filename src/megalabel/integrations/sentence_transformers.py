@@ -5,11 +5,11 @@ The swap, for someone who trains with ``MultipleNegativesRankingLoss``::
     from megalabel.integrations.sentence_transformers import MultiLabelLoss, training_rows
 
     rows = training_rows(data)                            # data: megalabel.Dataset
-    loss = MultiLabelLoss(model, known=data)              # instead of MultipleNegativesRankingLoss(model)
+    loss = MultiLabelLoss(model, relevance=data)          # instead of MultipleNegativesRankingLoss(model)
     SentenceTransformerTrainer(model=model, train_dataset=rows, loss=loss).train()
 
-A data set of plain (anchor, positive) texts works as it is, without ``training_rows`` and
-``known``: equal texts in a batch are then recognised as one.
+A data set of plain (anchor, positive) texts works too, without ``training_rows`` and ``relevance``:
+equal texts in a batch then count as the same text.
 """
 
 from __future__ import annotations
@@ -50,21 +50,20 @@ class MultiLabelLoss(nn.Module):
     ids in the column ``label``: one list per row, the query's id, then the id of each label
     in the order of the columns (:func:`training_rows` makes such rows). Each query and each
     label of the batch is encoded once, all queries are scored against all labels, and the
-    targets are read from ``known``: whatever brought a label into the batch, it is a
-    positive of every query that has it, never a negative. Ids decide, not vectors: with
+    targets are read from ``relevance``: a label of the batch is a positive of every query
+    that has it, never a negative. Ids decide, not vectors: with
     dropout on, the same text has two different vectors.
 
-    Without a ``label`` column equal texts share an id, the second column is the positive of
-    the first and further columns are negatives, as for ``MultipleNegativesRankingLoss``; a
-    positive of the query elsewhere in the batch then is a positive here too.
+    Without a ``label`` column, equal texts share an id, the second column is the positive of
+    the first, and further columns are negatives, as for ``MultipleNegativesRankingLoss``; a
+    positive of the query that occurs elsewhere in the batch is a positive too.
 
     Args:
         model: the SentenceTransformer, also the one inside ``DistributedDataParallel``; each
             process scores its own batch.
         loss: any loss of :mod:`megalabel.losses`; :class:`~megalabel.losses.DecoupledSoftmax` by default.
-        known: the relevance of all queries and labels: the data set given to
-            :func:`training_rows`, whose filter pairs take no part, or a csr matrix [N, L] indexed
-            by the ids.
+        relevance: of all queries and labels: the data set given to :func:`training_rows`, whose
+            filter pairs are masked, or a csr matrix [N, L] indexed by the ids.
         temperature: scores are divided by it; 0.05 is ``scale=20`` of sentence-transformers. A
             ``torch.nn.Parameter`` is learnt.
         chunk_size: texts whose activations are held at once (see :class:`~megalabel.network.GradientCache`).
@@ -76,7 +75,7 @@ class MultiLabelLoss(nn.Module):
         model: nn.Module,
         loss: Loss | None = None,
         *,
-        known: Dataset | sparse.csr_matrix | None = None,
+        relevance: Dataset | sparse.csr_matrix | None = None,
         temperature: float | nn.Parameter = 0.05,
         chunk_size: int = 32,
         normalise: bool = True,
@@ -84,11 +83,11 @@ class MultiLabelLoss(nn.Module):
         super().__init__()
         self.model = model
         self.loss = DecoupledSoftmax() if loss is None else loss
-        self.known = known
+        self.relevance = relevance
         self.temperature = temperature
         self.chunk_size = chunk_size
         self.normalise = normalise
-        self._made: tuple[sparse.csr_matrix, sparse.csr_matrix] | None = None
+        self._matrices: tuple[sparse.csr_matrix, sparse.csr_matrix] | None = None
 
     def forward(self, sentence_features: Iterable[Mapping[str, Any]], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch as the trainer hands it over: features per text column, ids [n, columns]."""
@@ -112,15 +111,15 @@ class MultiLabelLoss(nn.Module):
         for column, names in zip(columns, ids, strict=True):
             new, rows = np.unique(names, return_index=True)
             fresh = ~np.isin(new, seen)
-            rows = rows[fresh][np.argsort(column.lengths[rows[fresh]], kind="stable")]  # like lengths share a chunk
+            rows = rows[fresh][np.argsort(column.lengths[rows[fresh]], kind="stable")]  # similar lengths share a chunk
             if len(rows):
                 vectors.append(GradientCache(self.chunk_size).encode(self._embed, column.pick(rows)))
                 seen = np.concatenate([seen, names[rows]])
-        found = torch.cat(vectors)
-        return (normalize(found, dim=1) if self.normalise else found), seen
+        encoded = torch.cat(vectors)
+        return (normalize(encoded, dim=1) if self.normalise else encoded), seen
 
     def _embed(self, features: dict[str, Any]) -> Tensor:
-        """Run the model on one chunk, without the columns that are padding in all of its rows."""
+        """Run the model on a chunk, without the columns that are padding in all rows."""
         mask = features.get("attention_mask")
         if mask is not None and mask.dim() == 2:
             used = mask.any(0).nonzero()
@@ -136,32 +135,34 @@ class MultiLabelLoss(nn.Module):
         self, rows: NDArray[np.int64], cols: NDArray[np.int64], ids: list[NDArray[np.int64]], *, named: bool
     ) -> tuple[Targets, Tensor | None]:
         """Return the targets [B, P] of the batch and the mask of its filter pairs."""
-        if self.known is None:
+        if self.relevance is None:
             if named and len(ids) > 2:
-                raise SettingError("several labels per row, but not which are positive", remedy="give known=")
+                raise SettingError("several labels per row, but not which are positive", remedy="give relevance=")
             return _pairs_as_targets(rows, cols, ids[0], ids[1]), None
         if not named:
-            raise SettingError("known= needs ids, but the data set has no column 'label'", remedy="use training_rows()")
-        relevance, ignored = self._relevance(self.known)
+            raise SettingError("relevance= needs a column 'label' with ids", remedy="use training_rows()")
+        relevance, ignored = self._relevance(self.relevance)
         if rows.max() >= relevance.shape[0] or cols.max() >= relevance.shape[1] or min(rows.min(), cols.min()) < 0:
-            raise DataError(f"ids up to query {rows.max()}, label {cols.max()} do not fit known {relevance.shape}")
+            raise DataError(f"ids up to query {rows.max()}, label {cols.max()} do not fit relevance {relevance.shape}")
         targets = relevance[rows][:, cols]
         if targets.nnz == 0:
-            raise DataError("no label of the batch is known for any of its queries", remedy="check the column 'label'")
-        out = ignored[rows][:, cols]
-        return Targets.from_csr(targets), torch.from_numpy(~out.toarray()) if out.nnz else None
+            raise DataError(
+                "no label of the batch is relevant to any of its queries", remedy="check the column 'label'"
+            )
+        masked = ignored[rows][:, cols]
+        return Targets.from_csr(targets), torch.from_numpy(~masked.toarray()) if masked.nnz else None
 
-    def _relevance(self, known: Dataset | sparse.csr_matrix) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-        """Return what is relevant and what takes no part, both [N, L]; made when first used."""
-        if self._made is None:
-            if sparse.issparse(known):
-                relevance, pairs = known.tocsr(), np.empty((0, 2), dtype=np.int64)
+    def _relevance(self, source: Dataset | sparse.csr_matrix) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+        """Return relevant and masked pairs, both [N, L]; built on first use."""
+        if self._matrices is None:
+            if sparse.issparse(source):
+                relevance, pairs = source.tocsr(), np.empty((0, 2), dtype=np.int64)
             else:
-                points = reduce(add, known.splits.values())
+                points = reduce(add, source.splits.values())
                 relevance, pairs = points.targets, points.filter
             ones = np.ones(len(pairs), dtype=bool)
-            self._made = relevance, sparse.csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=relevance.shape)
-        return self._made
+            self._matrices = relevance, sparse.csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=relevance.shape)
+        return self._matrices
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings for the model card."""
@@ -200,9 +201,9 @@ def training_rows(
     queries = np.repeat(np.arange(len(points)), groups)
     first = np.concatenate([np.arange(n) for n in groups]) * positives if len(queries) else np.empty(0, dtype=np.int64)
     places = (first[:, None] + np.arange(positives)) % counts[queries][:, None]
-    found = points.targets.indices[points.targets.indptr[queries][:, None] + places]
+    labels = points.targets.indices[points.targets.indptr[queries][:, None] + places]
     mined = np.empty((len(points), 0), dtype=np.int64) if negatives is None else np.asarray(negatives)
-    ids = np.hstack([queries[:, None], found, mined[queries]]).astype(np.int64)
+    ids = np.hstack([queries[:, None], labels, mined[queries]]).astype(np.int64)
     kinds = ["positive"] * positives + ["negative"] * mined.shape[1]
     names = ["anchor", *(f"{kind}_{kinds[:place].count(kind) + 1}" for place, kind in enumerate(kinds))]
     splits = list(data.splits)
@@ -244,7 +245,7 @@ class _Column:
         self.lengths = np.zeros(self.rows) if mask is None else mask.sum(1).cpu().numpy()
 
     def pick(self, rows: NDArray[np.int64]) -> dict[str, Any]:
-        """Return the features of some rows; what is not per row is kept whole."""
+        """Return the features of the given rows; values without rows are kept."""
         return {
             key: value[torch.from_numpy(rows).to(value.device)]
             if isinstance(value, Tensor) and value.dim() > 0
@@ -269,11 +270,11 @@ class _Column:
 def _ids_of_texts(columns: list[_Column]) -> list[NDArray[np.int64]]:
     """Number the distinct texts: those of the first column, and those of all others together."""
     numbers: tuple[dict[tuple[int, ...], int], ...] = ({}, {})
-    out = []
+    ids = []
     for place, column in enumerate(columns):
-        known = numbers[min(place, 1)]
-        out.append(np.array([known.setdefault(text, len(known)) for text in column.texts()], dtype=np.int64))
-    return out
+        number_of = numbers[min(place, 1)]
+        ids.append(np.array([number_of.setdefault(text, len(number_of)) for text in column.texts()], dtype=np.int64))
+    return ids
 
 
 def _checked(labels: Tensor, columns: list[_Column]) -> list[NDArray[np.int64]]:

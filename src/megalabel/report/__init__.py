@@ -1,4 +1,4 @@
-"""Reports of one run or many: tables, plots and one HTML page that needs no other file."""
+"""Reports of one run or many: tables, charts and a self-contained HTML page."""
 
 from megalabel.report.write_report import write_report
 

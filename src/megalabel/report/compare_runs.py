@@ -1,4 +1,4 @@
-"""Put runs beside each other, measured on the same rows."""
+"""Compare runs, measured on the same rows."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ def compare_runs(
 
     Args:
         folders: run folders or saved models.
-        data: what to measure on; without, what stands in the ``evaluation.json`` of each run is used.
+        data: what to measure on; if None, the ``evaluation.json`` of each run is read.
         split: which rows.
-        say: is told which run is being measured.
+        say: receives a line for each run that is measured.
 
     Raises:
-        DataError: a folder without a model, a model with other labels than the data, or runs that were
+        DataError: a folder has no model, a model has other labels than the data, or the runs were
             evaluated on different data.
-        SettingError: the same run twice.
+        SettingError: a run is given twice.
     """
     from megalabel.model import Model
 
-    places = [Path(folder) for folder in folders]
-    for number, place in enumerate(places):
-        model_folder(place)
-        if place.resolve() in [other.resolve() for other in places[:number]]:
-            raise SettingError(f"{place} is given twice", remedy="name each run once")
+    paths = [Path(folder) for folder in folders]
+    for number, path in enumerate(paths):
+        model_folder(path)
+        if path.resolve() in [other.resolve() for other in paths[:number]]:
+            raise SettingError(f"{path} is given twice", remedy="name each run once")
     runs = []
-    for place, name in zip(places, _names(places), strict=True):
+    for path, name in zip(paths, _names(paths), strict=True):
         if data is None:
-            runs.append(read_results(place, name, split=split))
+            runs.append(read_results(path, name, split=split))
         else:
             say(f"measuring {name} on {data.name}")
-            runs.append(evaluate_run(place, Model.load(place), data, name=name, split=split))
+            runs.append(evaluate_run(path, Model.load(path), data, name=name, split=split))
     for run in runs[1:]:
         if run.data != runs[0].data:
             what = "other data" if run.data["name"] != runs[0].data["name"] else "other rows of the same name"
@@ -62,7 +62,7 @@ def compare_runs(
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Return a name for each run: as many last parts of its path as it takes to tell them apart.
+    """Return a unique name for each run: the last part of its path, or as many parts as are needed.
 
     >>> _names([Path("runs/first"), Path("runs/second")])
     ['first', 'second']
@@ -71,5 +71,5 @@ def _names(folders: Sequence[Path]) -> list[str]:
     """
     parts = [folder.resolve().parts for folder in folders]
     depths = range(1, max(map(len, parts)) + 1)
-    choices = (["/".join(one[-depth:]) for one in parts] for depth in depths)
+    choices = (["/".join(path[-depth:]) for path in parts] for depth in depths)
     return next(names for names in choices if len(set(names)) == len(names))

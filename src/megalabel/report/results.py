@@ -1,8 +1,9 @@
-"""What is known of a run: its recipe, its log and how it did on a data set."""
+"""What is known of a run: its recipe, its log, and how it did on a data set."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -13,21 +14,25 @@ from megalabel.files import writing
 from megalabel.recipes.load_recipe import load_recipe
 from megalabel.training.run_log import read_log
 
-__all__ = ["Results", "model_folder", "read_log_of", "read_results", "save_results"]
+__all__ = ["Curves", "Line", "Results", "model_folder", "read_log_of", "read_results", "save_results"]
 
 FORMAT = 2  # of evaluation.json
 FILE = "evaluation.json"
 KEYS = ("data", "heads", "weights", "facts", "samples", "calibration", "trade_off")
+POINTS = 120  # of a line, at most; longer ones are averaged
+
+Record = Mapping[str, Any]
+Line = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Results:
-    """One run, measured on one split of one data set; everything in it is plain and fits into JSON."""
+    """One run, measured on one split of one data set; all values are plain and fit into JSON."""
 
-    name: str  # what the run is called beside others
+    name: str  # tells the run from others
     recipe: dict[str, Any]  # resolved
     data: dict[str, Any]  # name, split, fingerprint
-    heads: dict[str, dict[str, Any]]  # "all" and each head alone -> the document of its report
+    heads: dict[str, dict[str, Any]]  # "all" and each head alone -> its metrics report
     weights: dict[str, float]  # of the heads in "all"
     facts: dict[str, float]  # parameters, model_bytes, texts_per_second
     samples: list[dict[str, Any]]  # text, labels [{text, relevant, score}], missed texts
@@ -37,34 +42,24 @@ class Results:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The report of all heads together."""
+        """The metrics report of all heads together."""
         return self.heads["all"]
 
     @property
     def fused(self) -> bool:
-        """Whether a fusion puts the heads together."""
+        """Whether a fusion combines the heads."""
         return bool(self.recipe["predict"]["weights"] == "fusion")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``evaluation.json`` holds: all but the recipe and the log, which have files of their own."""
-        return {
-            "format": FORMAT,
-            "data": self.data,
-            "heads": self.heads,
-            "weights": self.weights,
-            "facts": self.facts,
-            "samples": self.samples,
-            "calibration": self.calibration,
-            "trade_off": self.trade_off,
-        }
+        """Return the content of ``evaluation.json``: all but the recipe and the log, which have their own files."""
+        return {"format": FORMAT, **{key: getattr(self, key) for key in KEYS}}
 
 
 def model_folder(folder: str | PathLike[str]) -> Path:
     """Return where the model of a run is: in ``model/``, or in the folder itself if that is a saved model."""
-    place = Path(folder)
-    for found in (place / "model", place):
-        if (found / "model.json").is_file():
-            return found
+    for path in (Path(folder) / "model", Path(folder)):
+        if (path / "model.json").is_file():
+            return path
     raise DataError("there is no model here", path=folder, remedy="give the folder of a finished run or a saved model")
 
 
@@ -78,8 +73,8 @@ def save_results(folder: str | PathLike[str], results: Results) -> Path:
 
 
 def read_results(folder: str | PathLike[str], name: str, *, split: str = "test") -> Results:
-    """Read what :func:`save_results` wrote, if it is about the model that is there now."""
-    place, path = model_folder(folder), Path(folder) / FILE
+    """Read what :func:`save_results` wrote, if it describes the model that is in the folder now."""
+    model, path = model_folder(folder), Path(folder) / FILE
     if not path.is_file():
         raise DataError("this run has not been evaluated", path=folder, remedy="name the data set with --data")
     try:
@@ -87,19 +82,19 @@ def read_results(folder: str | PathLike[str], name: str, *, split: str = "test")
         if document["format"] != FORMAT:
             raise DataError(f"this file has format {document['format']}, not {FORMAT}", path=path, remedy="give --data")
         fields = {key: document[key] for key in KEYS}
-        found, model = fields["data"]["split"], document["model"]
+        evaluated, seal = fields["data"]["split"], document["model"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"this file cannot be read ({error})", path=path, remedy="give --data") from error
-    if model != _seal(folder):
+    if seal != _seal(folder):
         raise DataError("this evaluation is of another model than the one here", path=path, remedy="give --data")
-    if found != split:
-        raise DataError(f"this evaluation is of {found} rows, not {split}", path=path, remedy="give --data")
-    recipe = load_recipe(place / "recipe.yaml").model_dump(mode="json")
+    if evaluated != split:
+        raise DataError(f"this evaluation is of {evaluated} rows, not {split}", path=path, remedy="give --data")
+    recipe = load_recipe(model / "recipe.yaml").model_dump(mode="json")
     return Results(name=name, recipe=recipe, log=read_log_of(folder), **fields)
 
 
 def read_log_of(folder: str | PathLike[str]) -> list[dict[str, Any]]:
-    """Return the records of a run's ``metrics.jsonl``; none for a saved model, which has no log."""
+    """Return the records of a run's ``metrics.jsonl``; an empty list for a saved model, which has no log."""
     path = Path(folder) / "metrics.jsonl"
     return read_log(path) if path.is_file() else []
 
@@ -111,3 +106,72 @@ def _seal(folder: str | PathLike[str]) -> str:
         return str(json.loads(path.read_bytes())["seal"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"this model card cannot be read ({error})", path=path) from error
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The course of a training, from its log: lines over steps, or over seconds if every record has them.
+
+    A record has ``step`` and ``phase``, and either ``loss`` or ``val`` (metrics in percent). It may also have
+    ``seconds`` since its phase began, ``texts`` in the step and ``memory_mb`` of the process.
+
+    >>> curves = Curves([{"step": 1, "phase": "select", "loss": 2.0}, {"step": 2, "phase": "select", "loss": 1.0}])
+    >>> curves.loss("select"), curves.timed
+    ([(1.0, 2.0), (2.0, 1.0)], False)
+    """
+
+    records: Sequence[Record]
+
+    @property
+    def timed(self) -> bool:
+        """Whether every record has a time."""
+        return bool(self.records) and all("seconds" in record for record in self.records)
+
+    @property
+    def phases(self) -> list[str]:
+        """The phases with a loss, in order: stages, the training that selects, the refit."""
+        return list(dict.fromkeys(record["phase"] for record in self.records if "loss" in record))
+
+    def loss(self, phase: str, *, timed: bool = False) -> Line:
+        """Return the training loss of a phase; neighbours are averaged, so that there are at most 120 points."""
+        steps = [
+            (_position(record, timed), float(record["loss"]))
+            for record in self.records
+            if record["phase"] == phase and record.get("loss") is not None
+        ]
+        size = -(-len(steps) // POINTS) or 1
+        blocks = [steps[start : start + size] for start in range(0, len(steps), size)]
+        return [(block[-1][0], sum(value for _, value in block) / len(block)) for block in blocks]
+
+    def validation(self, metric: str, *, timed: bool = False) -> Line:
+        """Return a metric on validation rows during the training that selects."""
+        return [(_position(record, timed), float(record["val"][metric])) for record in self._validated(metric)]
+
+    def best_epoch(self, metric: str) -> int | None:
+        """Return the epoch with the best validation metric, the first if several are equal."""
+        records = self._validated(metric)
+        return int(max(records, key=lambda record: record["val"][metric])["epoch"]) if records else None
+
+    def totals(self) -> dict[str, float]:
+        """Return steps and epochs of the last phase; if logged, seconds, texts per second and memory of all phases."""
+        losses = [record for record in self.records if "loss" in record]
+        if not losses:
+            return {}
+        last = [record for record in losses if record["phase"] == losses[-1]["phase"]]
+        totals: dict[str, float] = {"steps": last[-1]["step"], "epochs": last[-1]["epoch"] + 1}
+        if self.timed:
+            ends = {record["phase"]: record["seconds"] for record in self.records}
+            totals["seconds"] = sum(ends.values())
+            if all("texts" in record for record in losses):
+                totals["texts_per_second"] = sum(record["texts"] for record in losses) / max(totals["seconds"], 1e-9)
+        memory = [record["memory_mb"] for record in self.records if record.get("memory_mb") is not None]
+        return totals | ({"memory_mb": max(memory)} if memory else {})
+
+    def _validated(self, metric: str) -> list[Record]:
+        select = [record for record in self.records if record["phase"] == "select" and "val" in record]
+        return [record for record in select if record["val"].get(metric) is not None]
+
+
+def _position(record: Record, timed: bool) -> float:
+    """Return where a record lies on the x axis."""
+    return float(record["seconds" if timed else "step"])

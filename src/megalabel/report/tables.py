@@ -1,17 +1,15 @@
-"""The tables of a report, for a page and for a terminal."""
+"""The tables of a report, as HTML and as plain text; the differences between recipes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from megalabel.recipes.load_recipe import list_recipes, load_recipe
-from megalabel.report.curves import Curves
-from megalabel.report.escaped import escaped
-from megalabel.report.recipe_diff import recipe_diff
-from megalabel.report.results import Results
+from megalabel.report._html import escaped
+from megalabel.report.results import Curves, Results
 
 __all__ = [
     "Table",
@@ -20,38 +18,40 @@ __all__ = [
     "cost_table",
     "every_metric_table",
     "metrics_table",
+    "recipe_diff",
     "recipe_table",
     "tail_table",
 ]
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "coverage@5")
 LONGEST = 48  # characters of a cell on a terminal
+PROSE = ("about", "differs", "paper")  # keys of a recipe that change nothing in a run
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a header; the first ``names`` columns say what a row is."""
+    """Rows of text under a header; the first ``names`` columns name the row."""
 
     caption: str
     header: list[str]
     rows: list[list[str]]
     names: int = 1
-    strong: frozenset[tuple[int, int]] = frozenset()  # cells that stand out
-    words: bool = False  # cells hold words, not figures
+    strong: frozenset[tuple[int, int]] = frozenset()  # (row, column) of cells in bold
+    words: bool = False  # cells hold words, not numbers
 
     def html(self) -> str:
-        """Return a ``<table>`` that scrolls by itself where it is too wide."""
+        """Return a ``<table>`` that scrolls if it is too wide."""
         kind = ' class="words"' if self.words else ""
-        kinds = [' class="words"' if place < self.names else kind for place in range(len(self.header))]
+        kinds = [' class="words"' if column < self.names else kind for column in range(len(self.header))]
         head = "".join(
-            f'<th scope="col"{own}>{escaped(cell)}</th>' for cell, own in zip(self.header, kinds, strict=True)
+            f'<th scope="col"{css}>{escaped(cell)}</th>' for cell, css in zip(self.header, kinds, strict=True)
         )
         body = []
         for number, row in enumerate(self.rows):
             cells = [f'<th scope="row">{escaped(cell)}</th>' for cell in row[: self.names]]
-            for place, cell in enumerate(row[self.names :], start=self.names):
+            for column, cell in enumerate(row[self.names :], start=self.names):
                 text = escaped(cell)
-                inner = f"<strong>{text}</strong>" if (number, place) in self.strong else text
+                inner = f"<strong>{text}</strong>" if (number, column) in self.strong else text
                 cells.append(f"<td{kind}>{inner}</td>")
             body.append(f"<tr>{''.join(cells)}</tr>")
         caption = escaped(self.caption)
@@ -61,14 +61,14 @@ class Table:
         )
 
     def text(self) -> str:
-        """Return the table as plain text, figures to the right, long words cut short."""
+        """Return the table as plain text, numbers right-aligned, long words cut."""
         rows = [self.header, *([_cut(cell) for cell in row] for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         left = len(self.header) if self.words else self.names
         lines = [
             "  ".join(
-                cell.ljust(width) if place < left else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+                cell.ljust(width) if column < left else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
             for row in rows
         ]
@@ -76,7 +76,7 @@ class Table:
 
 
 def metrics_table(runs: Sequence[Results]) -> Table:
-    """Return the main metrics of every run, all heads together and each alone; the best of a column is strong."""
+    """Return the main metrics of every run, all heads together and each alone; the best of a column is bold."""
     reports = [(run.name, head, report["metrics"]) for run in runs for head, report in run.heads.items()]
     names = [name for name in METRICS if all(name in metrics for _, _, metrics in reports)]
     first = ["run", "heads"] if len(runs) > 1 else ["heads"]
@@ -84,67 +84,67 @@ def metrics_table(runs: Sequence[Results]) -> Table:
         [*[run, head][-len(first) :], *(f"{metrics[name]:.2f}" for name in names)] for run, head, metrics in reports
     ]
     strong = set()
-    for place, name in enumerate(names, start=len(first)):
+    for column, name in enumerate(names, start=len(first)):
         best = f"{max(metrics[name] for _, _, metrics in reports):.2f}"
-        strong |= {(number, place) for number, row in enumerate(rows) if row[place] == best}
+        strong |= {(number, column) for number, row in enumerate(rows) if row[column] == best}
     caption = "Metrics in percent" + ("; the best of each column is bold" if len(rows) > 1 else "")
     best_cells = frozenset(strong if len(rows) > 1 else ())
     return Table(caption, [*first, *names], rows, names=len(first), strong=best_cells)
 
 
 def every_metric_table(runs: Sequence[Results]) -> Table:
-    """Return all metrics at all cut-offs, all heads together, one column for each run."""
+    """Return all metrics at all cut-offs, all heads together, one column per run."""
     rows = [[name, *(f"{run.best['metrics'][name]:.2f}" for run in runs)] for name in runs[0].best["metrics"]]
     return Table("All metrics in percent, all heads together", ["metric", *(run.name for run in runs)], rows)
 
 
 def bins_table(runs: Sequence[Results], key: str) -> Table:
-    """Return the parts of P@1 and P@5 by label frequency; ``key`` is ``bins`` or ``groups``."""
+    """Return P@1 and P@5 split by label frequency; ``key`` is ``bins`` or ``groups``."""
     reports = runs[0].heads if len(runs) == 1 else {run.name: run.best for run in runs}
-    header = ["labels", "how many", "train points of each"]
+    header = ["labels", "number", "training points of each"]
     rows = []
-    for place, part in enumerate(runs[0].best[key]):
+    for number, part in enumerate(runs[0].best[key]):
         least, most = part["least"], part["largest"]
         row = [part["name"], f"{part['labels']:,}", f"{least:,}" if least == most else f"{least:,} to {most:,}"]
-        rows.append(row + [f"{report[key][place][k]:.2f}" for k in ("P@1", "P@5") for report in reports.values()])
+        rows.append(row + [f"{report[key][number][k]:.2f}" for k in ("P@1", "P@5") for report in reports.values()])
     header += [f"{k} {name}" for k in ("P@1", "P@5") for name in reports]
     title = {"bins": "equal volume", "groups": "fixed limits"}[key]
     return Table(f"Parts of P@k by label frequency, {title}", header, rows)
 
 
 def calibration_table(runs: Sequence[Results]) -> Table | None:
-    """Return for each bin of probability how many labels fall there, and how they do; None without a fused model."""
-    known = [(run.name, run.calibration) for run in runs if run.calibration]
-    if not known:
+    """Return number, mean probability and accuracy of the labels in each bin; None without a fused model."""
+    fused = [(run.name, run.calibration) for run in runs if run.calibration]
+    if not fused:
         return None
     header = ["probability, percent"]
-    for name, _ in known:
+    for name, _ in fused:
         header += [f"{'' if len(runs) == 1 else f'{name} '}{key}" for key in ("labels", "predicted", "observed")]
     rows = []
-    for place, part in enumerate(known[0][1]["bins"]):
-        row = [f"{part['low']} to {part['high']}"]
-        for _, found in known:
-            own = found["bins"][place]
-            shares = (f"{own[key]:.1f}" if own["labels"] else "-" for key in ("predicted", "observed"))
-            row += [f"{own['labels']:,}", *shares]
+    for number, limits in enumerate(fused[0][1]["bins"]):
+        row = [f"{limits['low']} to {limits['high']}"]
+        for _, calibration in fused:
+            part = calibration["bins"][number]
+            shares = (f"{part[key]:.1f}" if part["labels"] else "-" for key in ("predicted", "observed"))
+            row += [f"{part['labels']:,}", *shares]
         rows.append(row)
     return Table("The five most probable labels of each text, by probability", header, rows)
 
 
 def tail_table(runs: Sequence[Results]) -> Table | None:
-    """Return the metrics of fused models by ``tail``; None where there is none."""
+    """Return the metrics of fused models by ``tail``; None without a fused model."""
     first = ["run", "tail"] if len(runs) > 1 else ["tail"]
-    names = [name for run in runs for one in run.trade_off[:1] for name in one if name != "tail"]
+    names = [name for run in runs for metrics in run.trade_off[:1] for name in metrics if name != "tail"]
     rows = [
-        [*[run.name, f"{one['tail']:g}"][-len(first) :], *(f"{one[name]:.2f}" for name in dict.fromkeys(names))]
+        [*[run.name, f"{metrics['tail']:g}"][-len(first) :], *(f"{metrics[name]:.2f}" for name in dict.fromkeys(names))]
         for run in runs
-        for one in run.trade_off
+        for metrics in run.trade_off
     ]
     return Table("Metrics in percent by tail", [*first, *dict.fromkeys(names)], rows, len(first)) if rows else None
 
 
 def cost_table(runs: Sequence[Results]) -> Table:
-    """Return size, length of training and speed, a column for each run; time and memory where the log has them."""
+    """Return size, length of training and speed, one column per run; time and memory only if they were logged."""
     totals = [Curves(run.log).totals() for run in runs]
     heads = dict.fromkeys(head for run in runs if len(run.weights) > 1 for head in run.weights)
     lines: dict[str, list[str]] = {
@@ -154,9 +154,9 @@ def cost_table(runs: Sequence[Results]) -> Table:
         "best epoch": [_count(Curves(run.log).best_epoch(run.recipe["training"]["select"])) for run in runs],
         "steps": [_count(total.get("steps")) for total in totals],
         "training time": [_time(total.get("seconds")) for total in totals],
-        "training, texts a second": [_count(total.get("texts_per_second")) for total in totals],
+        "training, texts per second": [_count(total.get("texts_per_second")) for total in totals],
         "training, memory": [_size(total["memory_mb"] * 2**20) if "memory_mb" in total else "" for total in totals],
-        "prediction, texts a second": [_count(run.facts["texts_per_second"]) for run in runs],
+        "prediction, texts per second": [_count(run.facts["texts_per_second"]) for run in runs],
         **{f"weight of {head}": [_weight(run.weights.get(head)) for run in runs] for head in heads},
     }
     rows = [[name, *cells] for name, cells in lines.items() if any(cells)]
@@ -164,22 +164,54 @@ def cost_table(runs: Sequence[Results]) -> Table:
 
 
 def recipe_table(runs: Sequence[Results]) -> Table | None:
-    """Return the keys on which the recipes differ; of one run, how it differs from the recipe of its name.
+    """Return the keys on which the recipes differ; for one run, how it differs from the recipe of that name.
 
-    None for a run by a recipe of the user's own.
+    None for one run with a custom recipe.
     """
     if len(runs) > 1:
         names, recipes = [run.name for run in runs], [run.recipe for run in runs]
         caption = "What differs between the recipes"
     else:
-        known = runs[0].recipe["name"]
-        if known not in list_recipes():
+        name = runs[0].recipe["name"]
+        if name not in list_recipes():
             return None
-        names = [f"{known} as it comes", runs[0].name]
-        recipes = [load_recipe(known).model_dump(mode="json"), runs[0].recipe]
-        caption = f"What was changed in the recipe {known}"
+        names = [f"{name} (default)", runs[0].name]
+        recipes = [load_recipe(name).model_dump(mode="json"), runs[0].recipe]
+        caption = f"What was changed in the recipe {name}"
     rows = [[key, *map(_value, values)] for key, values in recipe_diff(recipes).items()]
     return Table(caption, ["key", *names], rows, words=True)
+
+
+def recipe_diff(recipes: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the keys on which recipes differ, each with the value in every recipe; None if a recipe lacks it.
+
+    Keys are dotted paths, as in ``--set``; keys that only describe a recipe are left out. A part that is missing
+    from one of the recipes is shown as one line, with its kind or the names in it.
+
+    >>> recipe_diff([{"seed": 0, "training": {"epochs": 3}}, {"seed": 0, "training": {"epochs": 5}}])
+    {'training.epochs': [3, 5]}
+    >>> recipe_diff([{"heads": {"a": {"tower": "text", "dim": 3}}}, {"heads": {"b": {"tower": "free"}}}])
+    {'heads.a': ['text', None], 'heads.b': [None, 'free']}
+    """
+    return dict(_differences([{key: recipe[key] for key in recipe if key not in PROSE} for recipe in recipes], ""))
+
+
+def _differences(parts: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[tuple[str, list[Any]]]:
+    for key in dict.fromkeys(key for part in parts for key in part):
+        values = [part.get(key) for part in parts]
+        if all(isinstance(value, Mapping) and value for value in values):
+            yield from _differences(values, f"{prefix}{key}.")  # type: ignore[arg-type]
+        elif any(value != values[0] for value in values[1:]):
+            yield f"{prefix}{key}", [_short(value) for value in values]
+
+
+def _short(value: Any) -> Any:
+    """Return a part of a recipe in a word or two; other values unchanged."""
+    if not isinstance(value, Mapping):
+        return value
+    if not value:
+        return None
+    return value.get("tower") or value.get("kind") or ", ".join(value)
 
 
 def _cut(cell: str) -> str:
@@ -187,7 +219,7 @@ def _cut(cell: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """Write a value of a recipe; a dash where it has none."""
+    """Format a value of a recipe; a dash stands for None."""
     return value if isinstance(value, str) else "-" if value is None else json.dumps(value, ensure_ascii=False)
 
 

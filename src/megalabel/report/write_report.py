@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from megalabel.files import make_folder, writing
+from megalabel.report.charts import all_charts
+from megalabel.report.draw_chart import write_png
 from megalabel.report.evaluate_run import evaluate_run
 from megalabel.report.page import make_page
-from megalabel.report.plots import all_plots
 from megalabel.report.results import Results, save_results
-from megalabel.report.write_png import need_matplotlib, write_png
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -24,16 +24,16 @@ __all__ = ["write_page", "write_report"]
 def write_report(
     folder: str | PathLike[str], model: Model, data: Dataset, *, split: str = "test", png: bool = False
 ) -> Path:
-    """Evaluate a finished run and leave ``report.html`` and ``evaluation.json`` in its folder; return the page.
+    """Evaluate a finished run and write ``report.html`` and ``evaluation.json`` into its folder; return the page.
 
-    The second file is what ``megalabel compare`` reads when it is given no data.
+    ``megalabel compare`` reads the second file if it is given no data.
 
     Args:
         folder: run folder that holds the saved model.
         model: that model.
-        data: what to measure it on; it has the labels of the model.
+        data: what to measure it on; its labels are those of the model.
         split: which rows.
-        png: write the plots as PNG files as well, into ``plots/``; needs matplotlib.
+        png: also write the charts as PNG files, into ``plots/``.
     """
     results = evaluate_run(folder, model, data, name=Path(folder).resolve().name, split=split)
     save_results(folder, results)
@@ -41,14 +41,12 @@ def write_report(
 
 
 def write_page(path: str | PathLike[str], runs: Sequence[Results], *, png: bool = False) -> Path:
-    """Write the page of one run or many; with ``png`` the plots also go into ``plots/`` beside it."""
+    """Write the page of one run or many; with ``png`` also the charts, into ``plots/`` beside it."""
     path = Path(path)
-    if png:
-        need_matplotlib()
     make_folder(path.parent)
     with writing(path) as out:
         out.write(make_page(runs).encode())
     if png:
-        for chart in all_plots(runs):
+        for chart in all_charts(runs):
             write_png(chart, path.parent / "plots")
     return path

@@ -7,8 +7,7 @@ import pytest
 
 from megalabel.data.dataset import Dataset
 from megalabel.errors import DataError, MissingExtraError, SettingError
-from megalabel.integrations.export_onnx import export_onnx
-from megalabel.integrations.measure_onnx import measure_onnx
+from megalabel.integrations.export_onnx import export_onnx, measure_onnx
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

@@ -94,8 +94,8 @@ def test_says_what_stays_behind(make_model, tmp_path, capfd):
     capfd.readouterr()
     tower = export_sentence_transformers(model, tmp_path / "out")
     assert capfd.readouterr() == ("", "")
-    assert (tower.name, tower.left) == ("dual", ["head free (free)"])
-    assert json.loads((tmp_path / "out" / "export.json").read_text())["left_behind"] == tower.left
+    assert (tower.name, tower.left_behind) == ("dual", ["head free (free)"])
+    assert json.loads((tmp_path / "out" / "export.json").read_text())["left_behind"] == tower.left_behind
     with pytest.raises(SettingError, match=r"'free' is not one whose label .*; choose one of: dual"):
         export_sentence_transformers(make_model(TWO), tmp_path / "other", head="free")
     with pytest.raises(SettingError, match="did you mean 'dual'"):

@@ -137,7 +137,7 @@ class Evil:
 
 def test_programs_are_not_run(tmp_path, data, capsys):
     torch.save({"tf.x": Evil()}, tmp_path / "model.pt")
-    with pytest.raises(DataError, match="holds more than tensors and was not read"):
+    with pytest.raises(DataError, match="contains more than tensors and was not loaded"):
         import_dexml(tmp_path / "model.pt", data)
     assert capsys.readouterr().out == ""
 
@@ -146,7 +146,7 @@ def test_programs_are_not_run(tmp_path, data, capsys):
     ("state", "message"),
     [
         ({"tf.a": torch.zeros(1), "all_w.weight": torch.zeros(1)}, "classifier"),
-        ({"tf.a": torch.zeros(1), "other": torch.zeros(1)}, "other is no weight of one"),
+        ({"tf.a": torch.zeros(1), "other": torch.zeros(1)}, "unexpected weight other"),
         ({"bottleneck.weight": torch.zeros(1, 1), "bottleneck.bias": torch.zeros(1)}, "is missing"),
         ({"tf.a": 1}, "tensors by name"),
         ({"tf.a": torch.zeros(1)}, "weights are not there"),
@@ -168,7 +168,7 @@ def test_files_that_are_not_right(write, tmp_path, data, bert, write_bert):
     with pytest.raises(SettingError, match="pooling is 'pooler'; choose one of: cls, mean, lightxml"):
         import_dexml(folder, data, pooling="pooler")
     write_bert(tmp_path / "short", layers=1)
-    with pytest.raises(DataError, match=r"layer\.1.* has no place in"):
+    with pytest.raises(DataError, match=r"layer\.1.* does not exist in"):
         import_dexml(folder, data, base=str(tmp_path / "short"))
     write_bert(tmp_path / "wide", width=18)
     with pytest.raises(SettingError, match="cannot be loaded"):

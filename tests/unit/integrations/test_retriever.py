@@ -27,11 +27,11 @@ def test_texts_of_documents(model):
     assert whole[0].text == "all about red shoes" and len({part.text for part in whole}) == 5
 
 
-def test_least_score(model):
+def test_threshold(model):
     every = Retriever(model, k=99).invoke("red shoe")
     assert len(every) == 6
-    assert Retriever(model, k=99, least=every[2].score).invoke("red shoe") == every[:3]
-    assert Retriever(model, least=2).invoke("red shoe") == []
+    assert Retriever(model, k=99, threshold=every[2].score).invoke("red shoe") == every[:3]
+    assert Retriever(model, threshold=2).invoke("red shoe") == []
 
 
 def test_wrong_use(model):

@@ -50,7 +50,7 @@ def features(*texts: list[int]) -> dict:
 
 QUERIES = [[1, 2], [3], [4, 5, 6]]
 LABELS = [[11], [12, 13], [14, 15, 16, 17], [18]]
-KNOWN = sparse.csr_matrix(np.array([[1, 1, 0, 0], [0, 1, 0, 0.5], [0, 0, 1, 0]], dtype=np.float32))
+RELEVANCE = sparse.csr_matrix(np.array([[1, 1, 0, 0], [0, 1, 0, 0.5], [0, 0, 1, 0]], dtype=np.float32))
 
 
 def batch(*rows):
@@ -79,15 +79,15 @@ def check_same(criterion, columns, ids, expected):
 
 @pytest.mark.parametrize("chunk_size", [1, 2, 32])
 @pytest.mark.parametrize("loss", [DecoupledSoftmax(), Softmax(), Symmetric(DecoupledSoftmax())], ids=repr)
-def test_targets_of_the_whole_batch_come_from_known(loss, chunk_size):
-    criterion = MultiLabelLoss(Model(), loss, known=KNOWN, chunk_size=chunk_size)
+def test_targets_of_the_whole_batch_come_from_relevance(loss, chunk_size):
+    criterion = MultiLabelLoss(Model(), loss, relevance=RELEVANCE, chunk_size=chunk_size)
     columns, ids = batch((0, 0), (1, 3), (2, 2), (1, 1))  # label 1 came with query 1 and is a positive of query 0 too
-    expected = by_hand(loss, criterion.model, [0, 1, 2], [0, 1, 2, 3], KNOWN.toarray())
+    expected = by_hand(loss, criterion.model, [0, 1, 2], [0, 1, 2, 3], RELEVANCE.toarray())
     check_same(criterion, columns, ids, expected)
 
 
 def test_each_text_is_encoded_once_and_chunks_are_cut_to_their_longest_row():
-    criterion = MultiLabelLoss(Model(), known=KNOWN, chunk_size=2)
+    criterion = MultiLabelLoss(Model(), relevance=RELEVANCE, chunk_size=2)
     columns, ids = batch((1, 1, 2), (0, 0, 3), (0, 1, 2), (0, 1, 0))
     with torch.no_grad():
         criterion(columns, ids)
@@ -97,9 +97,9 @@ def test_each_text_is_encoded_once_and_chunks_are_cut_to_their_longest_row():
 
 
 def test_more_labels_per_row_change_nothing_but_the_pool():
-    criterion = MultiLabelLoss(Model(), known=KNOWN)
+    criterion = MultiLabelLoss(Model(), relevance=RELEVANCE)
     columns, ids = batch((0, 0, 2), (1, 1, 1))
-    expected = by_hand(criterion.loss, criterion.model, [0, 1], [0, 1, 2], KNOWN.toarray()[:2, :3])
+    expected = by_hand(criterion.loss, criterion.model, [0, 1], [0, 1, 2], RELEVANCE.toarray()[:2, :3])
     check_same(criterion, columns, ids, expected)
 
 
@@ -108,7 +108,7 @@ def test_filter_pairs_take_no_part():
         train=[("a", [0, 1]), ("b", [1, 3]), ("c", [2])], test=[("a", [0])], labels=["w", "x", "y", "z"]
     )
     data = data.replace(train=data.train.filtering(np.array([[0, 2], [2, 0]])))
-    criterion = MultiLabelLoss(Model(), known=data)
+    criterion = MultiLabelLoss(Model(), relevance=data)
     columns, ids = batch((0, 0), (2, 2), (1, 1))
     mask = torch.tensor([[True, True, False], [True, True, True], [False, True, True]])
     targets = [[1, 1, 0], [0, 1, 0], [0, 0, 1]]
@@ -132,7 +132,7 @@ def test_ids_without_known_give_the_pairs_of_the_batch():
 
 
 def test_a_parameter_as_temperature_is_learnt():
-    criterion = MultiLabelLoss(Model(), known=KNOWN, temperature=nn.Parameter(torch.tensor(0.5)), chunk_size=1)
+    criterion = MultiLabelLoss(Model(), relevance=RELEVANCE, temperature=nn.Parameter(torch.tensor(0.5)), chunk_size=1)
     criterion(*batch((0, 0), (1, 1), (2, 2))).backward()
     assert criterion.temperature.grad.abs() > 0
     assert "temperature" in dict(criterion.named_parameters())
@@ -140,19 +140,19 @@ def test_a_parameter_as_temperature_is_learnt():
 
 
 def test_mistakes_are_told_in_one_line():
-    criterion = MultiLabelLoss(Model(), known=KNOWN)
+    criterion = MultiLabelLoss(Model(), relevance=RELEVANCE)
     columns, ids = batch((0, 0), (1, 1))
     with pytest.raises(DataError, match="two text columns"):
         criterion(columns[:1], ids)
-    with pytest.raises(SettingError, match="no column 'label'; use training_rows"):
+    with pytest.raises(SettingError, match="needs a column 'label' with ids; use training_rows"):
         criterion(columns, None)
     with pytest.raises(DataError, match=r"column 'label' \(shape \(\), torch.float32\)"):
         criterion(columns, torch.rand(2))
-    with pytest.raises(DataError, match=r"query 8, label 8 do not fit known \(3, 4\)"):
+    with pytest.raises(DataError, match=r"query 8, label 8 do not fit relevance \(3, 4\)"):
         criterion(columns, ids + 7)
-    with pytest.raises(DataError, match="no label of the batch is known"):
+    with pytest.raises(DataError, match="no label of the batch is relevant"):
         criterion(columns, torch.tensor([[0, 3], [0, 2]]))
-    with pytest.raises(SettingError, match="give known="):
+    with pytest.raises(SettingError, match="give relevance="):
         MultiLabelLoss(Model())(*batch((0, 0, 1)))
     with pytest.raises(DataError, match="input_ids, offsets do not have one row per text"):
         criterion([{"input_ids": torch.arange(5), "offsets": torch.tensor([0, 2])}] * 2, ids)
@@ -183,7 +183,7 @@ def test_rows_of_another_split_fit_the_same_loss():
     pytest.importorskip("datasets")
     data = DATA.replace(val=DATA.train.rows(np.array([1])), test=DATA.train.rows(np.array([2, 0])))
     assert [row["label"] for row in training_rows(data, split="test", positives=5)][1][0] == 5
-    relevance, _ = MultiLabelLoss(Model(), known=data)._relevance(data)
+    relevance, _ = MultiLabelLoss(Model(), relevance=data)._relevance(data)
     for split in data.splits:
         rows = training_rows(data, split=split)
         assert all(relevance[row["label"][0], row["label"][1]] == 1 for row in rows)
@@ -255,7 +255,7 @@ def test_it_trains_minilm_in_the_real_trainer(tmp_path, monkeypatch):
         disable_tqdm=True,
     )
     rows = training_rows(data, positives=2)
-    criterion = MultiLabelLoss(model, known=data, chunk_size=4)
+    criterion = MultiLabelLoss(model, relevance=data, chunk_size=4)
     trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=rows, loss=criterion)
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -277,7 +277,7 @@ def test_dropout_in_minilm_is_replayed(monkeypatch):
     queries, ids = data.train.texts, torch.tensor([[i, i // 3] for i in range(12)])
     found = []
     for chunk_size in (3, 100):
-        criterion = MultiLabelLoss(model, known=data, chunk_size=chunk_size)
+        criterion = MultiLabelLoss(model, relevance=data, chunk_size=chunk_size)
         columns = [model.preprocess(queries), model.preprocess([data.labels.texts[i // 3] for i in range(12)])]
         plain = criterion._embed
 

@@ -50,7 +50,7 @@ def test_scores_are_sparse_and_of_the_best(fitted):
 def test_least_score_and_k(fitted):
     assert [len(row) for row in clone_fitted(fitted, k=4).predict(["red", "hat"])] == [4, 4]
     assert [len(row) for row in clone_fitted(fitted, k=99).predict(["red"])] == [6]
-    assert clone_fitted(fitted, least=1e9).predict(["red"])[0] == []
+    assert clone_fitted(fitted, threshold=1e9).predict(["red"])[0] == []
     with pytest.raises(SettingError, match="k is 0"):
         clone_fitted(fitted, k=0).predict(["red"])
 

@@ -1,8 +1,10 @@
+import shutil
 from collections.abc import Sequence
 
 import pytest
 
 import megalabel as ml
+from megalabel.report import write_report
 from megalabel.report.evaluate_run import evaluate_run
 
 DATA = "synthetic:points=300,labels=40,seed=5"
@@ -22,29 +24,47 @@ def nasty(texts: Sequence[str]) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def data():
-    """A small set whose texts would break a careless page."""
-    made = ml.load(DATA)
-    labels = ml.Labels(nasty(made.labels.texts), made.labels.uids)
-    test = ml.Split(nasty(made.test.texts), made.test.targets, made.test.uids, made.test.filter)
-    return made.replace(labels=labels, test=test, name="<i>set</i>")
+def clean():
+    return ml.load(DATA)
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory, data):
+def data(clean):
+    """The same set with texts that would break a careless page."""
+    labels = ml.Labels(nasty(clean.labels.texts), clean.labels.uids)
+    test = ml.Split(nasty(clean.test.texts), clean.test.targets, clean.test.uids, clean.test.filter)
+    return clean.replace(labels=labels, test=test, name="<i>set</i>")
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory, clean, data):
     """Two finished run folders and their models, the second with another loss and a refit."""
     folder = tmp_path_factory.mktemp("runs")
-    clean = ml.load(DATA)  # a tokeniser need not like every text; the page must
     changes = {
         "first": ["training.epochs=3"],
         "second": ["training.epochs=2", "heads.dual.loss.kind=softmax", "training.refit=true"],
     }
-    found = {}
-    for name, own in changes.items():
-        model = ml.train("unidec-cpu", clean, folder / name, changes=[*SMALL, *own])
+    models = {}
+    for name, more in changes.items():
+        model = ml.train("unidec-cpu", clean, folder / name, changes=[*SMALL, *more])
         model.labels = data.labels
-        found[folder / name] = model
-    return found
+        models[folder / name] = model
+    return models
+
+
+@pytest.fixture(scope="session")
+def reported(runs, data, tmp_path_factory):
+    """A copy of the first run with its report."""
+    folder, model = next(iter(runs.items()))
+    copy = shutil.copytree(folder, tmp_path_factory.mktemp("reported") / "run")
+    write_report(copy, model, data)
+    return copy
+
+
+@pytest.fixture
+def run(reported, tmp_path):
+    """A run with a report that a test may change."""
+    return shutil.copytree(reported, tmp_path / "mine")
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +75,7 @@ def results(runs, data):
 @pytest.fixture(scope="session")
 def fused(tmp_path_factory):
     """A folder with a fused run, its model and its data."""
-    made = ml.load("synthetic:points=700,labels=60,seed=5")
+    data = ml.load("synthetic:points=700,labels=60,seed=5")
     heads = "fitted={near: {kind: memory, nearest: 10}, linear: {kind: linear, mined: 20, uniform: 5, rounds: 1}}"
     more = [
         "training.epochs=2",
@@ -64,10 +84,10 @@ def fused(tmp_path_factory):
         "predict={weights: fusion, candidates: 20}",
     ]
     folder = tmp_path_factory.mktemp("fused") / "run"
-    return folder, ml.train("unidec-cpu", made, folder, changes=[*SMALL, *more]), made
+    return folder, ml.train("unidec-cpu", data, folder, changes=[*SMALL, *more]), data
 
 
 @pytest.fixture(scope="session")
 def fused_results(fused):
-    folder, model, made = fused
-    return evaluate_run(folder, model, made, name="<fused>")
+    folder, model, data = fused
+    return evaluate_run(folder, model, data, name="<fused>")

@@ -3,18 +3,19 @@ from html.parser import HTMLParser
 
 import pytest
 
-from megalabel.report.page import make_page
+from megalabel.report.page import choose_samples, make_page
 
 VOID = {"meta"}
 KNOWN = VOID | {
     "html", "head", "title", "style", "body", "header", "h1", "h2", "h3", "h4", "h5", "p", "nav", "ul", "li", "a",
     "main", "section", "div", "table", "caption", "thead", "tbody", "tr", "th", "td", "strong", "details", "summary",
-    "figure", "figcaption", "svg", "path", "text", "rect", "circle", "span", "bdi", "article", "ol", "pre", "footer",
+    "figure", "figcaption", "svg", "g", "defs", "use", "path", "text", "desc", "span", "bdi",
+    "article", "ol", "pre", "footer",
 }  # fmt: skip
 
 
 class Checker(HTMLParser):
-    """Read a page strictly: every element is closed in order, and only known ones stand in it."""
+    """Read a page strictly: elements are closed in order, and only those in KNOWN occur."""
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
@@ -42,24 +43,24 @@ class Checker(HTMLParser):
 
 
 def check(page):
-    """Check that a page is well formed, leads nowhere and runs nothing; return what was read."""
-    found = Checker()
-    found.feed(page)
-    found.close()
-    assert found.open == []
-    ids = [value for _, name, value in found.attributes if name == "id"]
+    """Check that a page is well formed, refers to nothing outside and has no script; return the checker."""
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    assert checker.open == []
+    ids = [value for _, name, value in checker.attributes if name == "id"]
     assert len(ids) == len(set(ids))
-    for tag, name, value in found.attributes:
+    for tag, name, value in checker.attributes:
         assert not name.startswith("on"), (tag, name)
         assert name not in ("src", "srcset", "action", "data", "poster", "xlink:href")
         if name == "href":
             assert value.startswith("#") and value[1:] in ids
-        if name == "aria-labelledby":
+        if name in ("aria-labelledby", "aria-describedby"):
             assert value in ids
     assert "url(" not in page and "@import" not in page
-    assert "script" not in found.seen
+    assert "script" not in checker.seen
     page.encode()
-    return found
+    return checker
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -72,7 +73,7 @@ def test_a_page_is_well_formed_and_needs_nothing(results, count):
     assert found.seen.count("figure") == found.seen.count("figcaption") == (5 if count == 1 else 6)
     assert found.seen.count("table") == found.seen.count("caption")
     drawn = [name for tag, name, value in found.attributes if tag == "svg" and (name, value) == ("role", "img")]
-    assert len(drawn) == found.seen.count("figure")  # each has words for those who cannot see it
+    assert len(drawn) == found.seen.count("figure")  # each has a description
     scopes = [value for tag, name, value in found.attributes if (tag, name) == ("th", "scope")]
     assert len(scopes) == found.seen.count("th")
 
@@ -101,7 +102,7 @@ def test_two_runs_show_what_differs(results):
 def test_one_run_shows_what_was_changed_in_its_recipe(results):
     found = check(make_page(results[:1]))
     assert "batching.batch_size" in found.texts["th"]
-    assert any("unidec-cpu as it comes" in cell for cell in found.texts["th"])
+    assert any("unidec-cpu (default)" in cell for cell in found.texts["th"])
     own = replace(results[0], recipe={**results[0].recipe, "name": "mine"})
     assert "batching.batch_size" not in check(make_page([own])).texts["th"]
     same = check(make_page([results[0], replace(results[0], name="again")]))
@@ -128,13 +129,39 @@ def test_without_propensities_and_counts(results):
 def test_many_runs(results):
     many = [replace(results[number % 2], name=f"run {number}") for number in range(12)]
     found = check(make_page(many))
-    assert found.seen.count("rect") > 12 * 2 * 3
+    assert found.seen.count("title") > 12 * 2 * 3  # tooltips of bars
 
 
 def test_a_fused_run_shows_calibration_and_tail(results, fused_results):
     found = check(make_page([fused_results]))
     assert found.texts["h2"][1:4] == ["P against PSP", "Calibration", "Label frequency"]
     assert "P@5 against PSP@5 by tail" in found.texts["h3"]
-    assert {"Metrics by tail", "The same in figures"} <= set(found.texts["summary"])
+    assert {"Metrics by tail", "The same as a table"} <= set(found.texts["summary"])
     assert any("without the heads that are fitted after it" in text for text in found.texts["p"])
     assert "Calibration" in check(make_page([results[0], fused_results])).texts["h2"]
+
+
+def sample(correct):
+    return {"text": "t", "labels": [{"text": "a", "relevant": correct, "score": 1.0}], "missed": []}
+
+
+def test_correct_and_wrong_samples(results):
+    run = replace(results[0], samples=[sample(place % 3 == 0) for place in range(30)])
+    correct, wrong = choose_samples([run])
+    assert len(correct) == len(wrong) == 4
+    assert all(place % 3 == 0 for place in correct)
+    assert all(place % 3 for place in wrong)
+    assert correct == sorted(correct) and correct[-1] > 15  # spread over the set
+
+
+def test_samples_on_which_runs_differ_are_preferred(results):
+    one = replace(results[0], samples=[sample(place < 10) for place in range(20)])
+    other = replace(results[1], samples=[sample(place < 8 or place == 15) for place in range(20)])
+    correct, wrong = choose_samples([one, other])
+    assert {8, 9} <= set(correct) and 15 in wrong
+
+
+def test_few_or_no_samples(results):
+    assert choose_samples([replace(results[0], samples=[])]) == ([], [])
+    none = {"text": "t", "labels": [], "missed": ["a"]}
+    assert choose_samples([replace(results[0], samples=[none])]) == ([], [0])

@@ -3,19 +3,9 @@ import shutil
 
 import pytest
 
-from megalabel.errors import DataError, SettingError
-from megalabel.report.compare_runs import compare_runs
-from megalabel.report.results import read_results
-from megalabel.report.write_report import write_report
-
-
-@pytest.fixture
-def run(runs, data, tmp_path):
-    """A run of one's own with its report."""
-    folder, model = next(iter(runs.items()))
-    mine = shutil.copytree(folder, tmp_path / "mine")
-    write_report(mine, model, data)
-    return mine
+from megalabel.errors import DataError
+from megalabel.report import write_report
+from megalabel.report.results import POINTS, Curves, read_results
 
 
 def test_what_is_written_is_read(run, runs, data):
@@ -28,18 +18,6 @@ def test_what_is_written_is_read(run, runs, data):
     assert 0 < len(found.samples) <= 50
     assert all(len(sample["labels"]) == 5 for sample in found.samples)
     assert found.log
-
-
-def test_samples_tell_the_truth(results, data):
-    texts = {text: row for row, text in enumerate(data.test.texts)}
-    for sample in results[0].samples:
-        row = data.test.targets[texts[sample["text"]]]
-        truth = {data.labels.texts[label] for label in row.indices}
-        right = {label["text"] for label in sample["labels"] if label["relevant"]}
-        assert right == truth & {label["text"] for label in sample["labels"]}
-        assert set(sample["missed"]) == truth - right
-        scores = [label["score"] for label in sample["labels"]]
-        assert scores == sorted(scores, reverse=True)
 
 
 def test_a_changed_model_needs_a_new_evaluation(run):
@@ -59,25 +37,11 @@ def test_a_broken_evaluation(run, content, words):
         read_results(run, "mine")
 
 
-def test_other_rows_or_none(run, runs, results):
+def test_another_split_or_no_evaluation(run, runs):
     with pytest.raises(DataError, match="of test rows, not val"):
         read_results(run, "mine", split="val")
-    folder = next(iter(runs))
     with pytest.raises(DataError, match="has not been evaluated"):
-        read_results(folder, "first")
-    with pytest.raises(DataError, match="no model here"):
-        compare_runs([run, run.parent])
-    with pytest.raises(SettingError, match="given twice"):
-        compare_runs([run, run / ".." / "mine"])
-
-
-def test_runs_evaluated_on_other_data(run, tmp_path):
-    other = shutil.copytree(run, tmp_path / "other")
-    document = json.loads((other / "evaluation.json").read_text())
-    document["data"]["fingerprint"] = "0"
-    (other / "evaluation.json").write_text(json.dumps(document))
-    with pytest.raises(DataError, match="mine was evaluated on <i>set</i>, other on other rows"):
-        compare_runs([run, other])
+        read_results(next(iter(runs)), "first")
 
 
 def test_a_fused_run_keeps_calibration_and_trade_off(fused, tmp_path):
@@ -91,3 +55,61 @@ def test_a_fused_run_keeps_calibration_and_trade_off(fused, tmp_path):
     network = sum(value.numel() for value in model.network.parameters())
     linear = model.fitted.heads["linear"].weights_.nnz
     assert found.facts["parameters"] >= network + linear
+
+
+def steps(count, phase="select", **more):
+    return [
+        {"step": step, "phase": phase, "epoch": (step - 1) // 10, "loss": 1 / step}
+        | {key: value(step) for key, value in more.items()}
+        for step in range(1, count + 1)
+    ]
+
+
+def test_no_records():
+    curves = Curves([])
+    assert not curves.timed
+    assert curves.phases == [] and curves.totals() == {}
+    assert curves.loss("select") == curves.validation("P@1") == []
+    assert curves.best_epoch("P@1") is None
+
+
+@pytest.mark.parametrize("count", [1, 119, 120, 121, 1000])
+def test_long_lines_are_averaged(count):
+    line = Curves(steps(count)).loss("select")
+    assert 1 <= len(line) <= POINTS
+    assert line[-1][0] == count
+    if count == 1000:
+        assert line[0] == (9.0, pytest.approx(sum(1 / step for step in range(1, 10)) / 9))
+
+
+def test_steps_without_a_loss_are_skipped():
+    records = [*steps(2), {"step": 3, "phase": "select", "epoch": 0, "loss": None}]
+    assert len(Curves(records).loss("select")) == 2
+
+
+def test_validation_is_of_the_selecting_training_only():
+    values = [(1, 50.0), (2, 60.0), (3, 60.0)]
+    records = [{"step": 4 * n, "phase": "select", "epoch": n, "val": {"P@1": value}} for n, value in values]
+    records.insert(0, {"step": 4, "phase": "select-clusters", "epoch": 1, "val": {"P@1": 90.0}})
+    curves = Curves(records)
+    assert curves.validation("P@1") == [(4.0, 50.0), (8.0, 60.0), (12.0, 60.0)]
+    assert curves.best_epoch("P@1") == 2
+    assert curves.validation("PSP@5") == []
+
+
+def test_totals():
+    records = steps(20) + steps(30, "refit")
+    assert Curves(records).totals() == {"steps": 30, "epochs": 3}
+
+
+def test_time_and_memory_if_they_are_logged():
+    more = {"seconds": lambda step: 0.5 * step, "texts": lambda step: 64, "memory_mb": lambda step: 100 + step}
+    records = steps(20, **more) + steps(30, "refit", **more)
+    curves = Curves(records)
+    assert curves.timed
+    assert curves.loss("refit", timed=True)[-1][0] == 15.0
+    totals = curves.totals()
+    assert totals["seconds"] == 25.0
+    assert totals["texts_per_second"] == pytest.approx(50 * 64 / 25)
+    assert totals["memory_mb"] == 130
+    assert not Curves([*records, *steps(1)]).timed

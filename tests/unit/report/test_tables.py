@@ -1,14 +1,23 @@
 from dataclasses import replace
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from megalabel.recipes import load_recipe
 from megalabel.report.tables import (
     Table,
     bins_table,
     calibration_table,
     cost_table,
     metrics_table,
+    recipe_diff,
     recipe_table,
     tail_table,
 )
+
+values = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.lists(st.integers(0, 3), max_size=2))
+trees = st.recursive(values, lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3), max_leaves=8)
+recipes = st.dictionaries(st.sampled_from("abc"), trees, max_size=3)
 
 
 def test_metrics_of_one_run_and_of_two(results):
@@ -28,7 +37,7 @@ def test_bins_add_up(results):
     assert abs(sum(float(row[place]) for row in table.rows) - results[0].best["metrics"]["P@5"]) < 0.03
 
 
-def test_cost_names_time_and_memory_only_where_known(results):
+def test_cost_has_time_and_memory_only_if_logged(results):
     keys = ("seconds", "texts", "memory_mb")
     plain = [
         replace(run, log=[{key: value for key, value in record.items() if key not in keys} for record in run.log])
@@ -76,3 +85,32 @@ def test_tables_of_fused_models(results, fused_results):
         ["<fused>", "0"],
         ["<fused>", "0.1"],
     ]
+
+
+@settings(max_examples=40)
+@given(recipes)
+def test_equal_recipes_do_not_differ(recipe):
+    assert recipe_diff([recipe, recipe, recipe]) == {}
+
+
+@settings(max_examples=40)
+@given(recipes, recipes)
+def test_only_what_differs_is_listed(one, other):
+    for key, (first, second) in recipe_diff([one, other]).items():
+        parts = [one, other]
+        for name in key.split("."):
+            parts = [part.get(name) for part in parts]
+        assert parts[0] != parts[1]
+        assert (first, second) == tuple(parts) or any(isinstance(part, dict) for part in parts)
+
+
+def test_differences_of_real_recipes():
+    differences = recipe_diff(
+        [load_recipe(name).model_dump(mode="json") for name in ("unidec-cpu", "dexml-cpu", "unidec-cpu")]
+    )
+    assert differences["name"] == ["unidec-cpu", "dexml-cpu", "unidec-cpu"]
+    assert differences["heads.classifier"] == ["free", None, "free"]
+    assert differences["batching.labels"] == ["pool", "all", "pool"]
+    more = recipe_diff([load_recipe(name).model_dump(mode="json") for name in ("auto", "unidec-cpu")])
+    assert more["fitted"] == ["words, linear, named, naming", None]
+    assert not {"about", "paper"} & set(differences)

@@ -1,7 +1,11 @@
-"""The part of a model that other programs can run: a transformer and one head that encodes labels by their texts."""
+"""What every export shares: the part of a model that other programs can run, and silence while they save it."""
 
 from __future__ import annotations
 
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,21 +21,21 @@ if TYPE_CHECKING:
     from megalabel.heads import DenseHead
     from megalabel.model import Model
 
-__all__ = ["DualTower"]
+__all__ = ["DualTower", "quiet"]
 
-_RECIPES = "recipes with encoder.kind: transformer can be exported: dexml, dexml-hnm, depsl, unidec and their like"
+_RECIPES = "export a recipe with encoder.kind: transformer: dexml, dexml-hnm, depsl, unidec"
 
 
 @dataclass(frozen=True)
 class DualTower:
-    """An encoder, a head whose label vectors come from label texts alone, and their lengths in tokens."""
+    """A transformer, a head whose label vectors come from label texts alone, and the lengths in tokens."""
 
     name: str
     encoder: TransformerEncoder
     head: DenseHead
     query_length: int
     label_length: int
-    left: list[str]  # what the model has and the tower has not
+    left_behind: list[str]  # parts of the model that are not exported
 
     @classmethod
     def of(cls, model: Model, head: str | None = None) -> DualTower:
@@ -56,41 +60,58 @@ class DualTower:
             network.head(chosen),
             settings.encoder.query_length or encoder.max_length,
             settings.encoder.label_length or encoder.max_length,
-            _left(model, chosen),
+            _left_behind(model, chosen),
         )
 
     @property
     def tied(self) -> bool:
-        """Whether queries and labels are encoded alike."""
+        """Whether queries and labels are encoded in the same way."""
         return self.head.query_matrix is None and self.query_length == self.label_length
 
     def write_about(self, folder: Path, model: Model, **more: object) -> None:
-        """Write what the folder holds (export.json) and the labels (labels.jsonl.gz: uid, text)."""
+        """Write export.json, which describes the folder, and labels.jsonl.gz (uid, text)."""
         about = {
             "head": self.name,
             "dim": self.head.dim,
             "query_length": self.query_length,
             "label_length": self.label_length,
             "normalised": self.head.search_normalise,
-            "left_behind": self.left,
+            "left_behind": self.left_behind,
             **more,
         }
         with writing(folder / "export.json") as out:
             out.write(orjson.dumps(about, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
         state = model.state
-        gone = set(state.removed.tolist())
+        removed = set(state.removed.tolist())
         with writing(folder / "labels.jsonl.gz") as out:
             for label, (uid, text) in enumerate(zip(state.labels.uids, state.labels.texts, strict=True)):
-                if label in gone:
-                    continue
-                out.write(orjson.dumps({"uid": uid, "text": text}, option=orjson.OPT_APPEND_NEWLINE))
+                if label not in removed:
+                    out.write(orjson.dumps({"uid": uid, "text": text}, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def _left(model: Model, chosen: str) -> list[str]:
-    """Say what of the model stays behind."""
-    left = [f"head {name} ({part.kind})" for name, part in model.recipe.heads.items() if name != chosen]
+def _left_behind(model: Model, chosen: str) -> list[str]:
+    """List the parts of the model that are not exported."""
+    parts = [f"head {name} ({part.kind})" for name, part in model.recipe.heads.items() if name != chosen]
     if model.network.head(chosen).bias is not None:
-        left.append(f"bias of head {chosen}")
+        parts.append(f"bias of head {chosen}")
     if model.fusion is not None:
-        left.append("fusion")
-    return left
+        parts.append("fusion")
+    return parts
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Suppress warnings, log messages and progress bars of other libraries."""
+    from transformers.utils import logging as hf_logging
+
+    level, bars = logging.root.manager.disable, hf_logging.is_progress_bar_enabled()
+    logging.disable(logging.WARNING)
+    hf_logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+        if bars:
+            hf_logging.enable_progress_bar()

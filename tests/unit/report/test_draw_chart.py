@@ -1,0 +1,106 @@
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import matplotlib
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from megalabel.report.charts import Chart, Series, all_charts
+from megalabel.report.draw_chart import axis_ticks, draw_svg, write_png
+
+NASTY = "<b>&$x^2$\x00\ud800 " + "عربي 漢字 " * 3
+numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 4))
+
+
+def chart(kind, name="chart", count=2, points=3, **more):
+    groups = tuple(f"group {number}" for number in range(points)) if kind == "bar" else ()
+    x = tuple(range(points)) if kind != "point" else (1.0,)
+    y = tuple(float(number + 1) for number in range(len(x)))
+    series = tuple(Series(f"{NASTY}{number}", x, y, number, number) for number in range(count))
+    return Chart(kind, name, f"Title {NASTY}", "x", "y", series, "", groups, **more)
+
+
+@given(st.lists(numbers, min_size=1, max_size=20), st.booleans())
+def test_ticks_are_round_and_enclose_every_value(values, zero):
+    ticks = axis_ticks(values, zero=zero)
+    assert ticks[0] - 1e-6 <= min(values) and max(values) <= ticks[-1] + 1e-6
+    assert 2 <= len(ticks) <= 8
+    assert ticks == sorted(set(ticks))
+    assert not zero or ticks[0] <= 0
+    steps = [f"{second - first:.3g}" for first, second in pairwise(ticks)]
+    assert len(set(steps)) == 1 and steps[0].replace(".", "").strip("0")[0] in "125"
+
+
+@pytest.mark.parametrize("kind", ["line", "bar", "point"])
+def test_svg_is_self_contained_and_takes_its_colours_from_the_page(kind):
+    svg = draw_svg(chart(kind, count=10))
+    root = ElementTree.fromstring(svg)
+    assert root.tag == "svg" and root.get("role") == "img"
+    ids = {element.get("id") for element in root.iter()} - {None}
+    assert {root.get("aria-labelledby"), root.get("aria-describedby")} <= ids
+    assert all(element.get("href", "#")[1:] in {"", *ids} for element in root.iter())
+    assert not re.search(r"#[0-9a-f]{6}", svg), "a colour that ignores the theme"
+    assert "url(" not in svg and "<style" not in svg and "http" not in svg and "DejaVu" not in svg
+    assert "var(--c7)" in svg and "opacity:0.5" in svg  # the ninth series is paler
+
+
+@pytest.mark.parametrize("kind", ["line", "bar", "point"])
+def test_text_is_text_and_every_mark_has_a_tooltip(kind):
+    drawn = chart(kind)
+    root = ElementTree.fromstring(draw_svg(drawn))
+    texts = [element.text for element in root.iter("text")]
+    assert {"x", "y"} <= set(texts)
+    legend = "".join(text for text in texts).replace("\n", "")
+    assert "<b>&$x^2$\ufffd\ufffd" in legend
+    title, description, *tooltips = (element.text for element in root.iter() if element.tag in ("title", "desc"))
+    assert title.startswith("Title <b>") and description.startswith("Title <b>")
+    assert len(tooltips) == sum(len(series.x) for series in drawn.series)
+
+
+def test_long_lines_have_no_markers():
+    svg = draw_svg(chart("line", points=200))
+    assert "<use" not in svg and svg.count("<path") > 2
+
+
+def test_bars_stand_on_zero_and_few_of_them_have_values():
+    few, many = (ElementTree.fromstring(draw_svg(chart("bar", count=count))) for count in (2, 8))
+    values = [[element.text for element in root.iter("text")].count("3.0") for root in (few, many)]
+    assert values == [2, 0]
+    assert "0" in [element.text for element in few.iter("text")]
+
+
+def test_marks_beside_joined_points_do_not_overlap():
+    row = Series("all", (0.0, 0.001, 10.0), (0.0, 0.001, 10.0), 0, marks=("first", "hidden", "last"))
+    root = ElementTree.fromstring(draw_svg(Chart("point", "tail", "t", "x", "y", (row,), "")))
+    texts = [element.text for element in root.iter("text")]
+    assert "first" in texts and "last" in texts and "hidden" not in texts
+    assert [element.text for element in root.iter("title")][1:] == ["all: first", "all: hidden", "all: last"]
+
+
+def test_a_legend_may_explain_shapes_and_wraps_long_names():
+    keys = (Series("a long name " * 20, (), (), 0), Series("shape", (), (), -1, 6))
+    short, long = draw_svg(chart("point")), draw_svg(chart("point", keys=keys))
+    heights = [float(ElementTree.fromstring(svg).get("viewBox").split()[3]) for svg in (short, long)]
+    assert heights[1] > heights[0]
+    assert "var(--soft)" in long
+
+
+def test_ids_of_two_charts_differ():
+    ids = [set(re.findall(r' id="([^"]+)"', draw_svg(chart("line", name)))) for name in ("one", "two")]
+    assert ids[0] and not ids[0] & ids[1]
+
+
+def test_every_chart_of_a_report(results, fused_results, tmp_path):
+    for drawn in all_charts([*results, fused_results]):
+        ElementTree.fromstring(draw_svg(drawn))
+        content = write_png(drawn, tmp_path / "plots").read_bytes()
+        assert content.startswith(b"\x89PNG") and len(content) > 5000
+
+
+def test_same_bytes_whatever_the_users_settings():
+    expected = draw_svg(chart("line"))
+    with matplotlib.rc_context({"font.size": 30, "lines.linewidth": 9, "svg.fonttype": "path", "svg.hashsalt": None}):
+        assert draw_svg(chart("line")) == expected
+        assert matplotlib.rcParams["font.size"] == 30
