@@ -69,5 +69,5 @@ def dexml(
     model.save(out, overwrite=overwrite)
     recipe = model.recipe
     settings = f"{recipe.encoder.options.model_dump()['pooling']} pooling, {recipe.encoder.query_length} tokens"
-    unit = "unit length" if recipe.heads["dual"].normalise else "any length"
+    unit = "unit length" if recipe.dense_heads["dual"].normalise else "any length"
     say(f"{out}: {len(model.labels):,} labels, {settings}, vectors of {unit}")

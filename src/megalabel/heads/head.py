@@ -11,7 +11,7 @@ network stands (:class:`FittedHead`). Both answer queries, take new labels, save
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from pydantic import PositiveInt, model_validator
 
@@ -74,7 +74,10 @@ def register(settings: Kind) -> Kind:
     return settings
 
 
-AnyHead = one_of(lambda: HEADS)
+if TYPE_CHECKING:
+    AnyHead: TypeAlias = HeadSettings
+else:
+    AnyHead = one_of(lambda: HEADS)
 
 
 class FittedSettings(HeadSettings):

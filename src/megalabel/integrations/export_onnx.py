@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from megalabel.data.dataset import Dataset
+    from megalabel.heads import DenseHead
     from megalabel.model import Model
 
 __all__ = ["export_onnx", "measure_onnx"]
@@ -73,7 +74,8 @@ class _Graph(nn.Module):
 
     def __init__(self, tower: DualTower, transformer: nn.Module) -> None:
         super().__init__()
-        self.transformer, self.head = transformer, tower.head
+        self.transformer: nn.Module = transformer
+        self.head: DenseHead = tower.head
         self.project = tower.encoder.project
         self.pool, self.layers_of, self.ask = tower.encoder._pool, tower.encoder._layers_of, tower.encoder._ask()
 

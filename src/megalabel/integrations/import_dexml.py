@@ -172,7 +172,7 @@ def _settings(
     released = next((part.changes for part in load_published("dexml") if part.data == data), ())
     settings = [change for change in released if change.startswith(("encoder.", "heads."))]
     usual = load_recipe("dexml", settings)
-    head = usual.heads["dual"]
+    head = usual.dense_heads["dual"]
     default: dict[str, Any] = {"tf_pooler": "cls", "tf_max_len": usual.encoder.query_length}
     default |= {"norm_embs": head.normalise, "tau": head.temperature.value}
     given = {"tf_pooler": pooling, "tf_max_len": max_length, "norm_embs": normalise}
