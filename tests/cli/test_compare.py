@@ -79,7 +79,7 @@ def test_a_report_that_fails_loses_nothing(call, tmp_path):
     (run / "report.html" / "keep").write_text("keep")
     code, _, err = call("train", "unidec-cpu", "--data", DATA, "--out", run, *settings())
     assert code == 0
-    assert "the run is whole, but its report could not be written" in err
+    assert "the run is complete, but its report could not be written" in err
     assert call("predict", run, "--text", "some text")[0] == 0
 
 

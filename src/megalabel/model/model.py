@@ -19,6 +19,7 @@ from megalabel.model.explain import Explanation, explain
 from megalabel.model.indexes import Indexes
 from megalabel.model.live_labels import LiveLabels
 from megalabel.model.new_labels import NewLabels
+from megalabel.model.predict_file import search_with_head_scores
 from megalabel.model.prediction import Prediction
 from megalabel.model.seen import Seen
 from megalabel.model.state import State
@@ -192,26 +193,8 @@ class Model:
     def search_with_head_scores(
         self, texts: Sequence[str], k: int, *, heads: str = "all"
     ) -> tuple[TopK, dict[str, NDArray[np.float32]]]:
-        """Return :meth:`search` and the scores [n, k] of its labels by every head; each text is encoded once.
-
-        Where an id is -1 the scores are undefined. Answers of all texts are held at once: pass a block of them.
-        """
-        state = self.state
-        self.network.eval()
-        queries = query_side(self.network, self._tokenise(texts))
-        answers = {name: self._dense(state, {name: 1.0}, {name: vectors}) for name, vectors in queries.items()}
-        answers |= state.fitted_answers(texts, queries)
-        if heads in answers:
-            top = answers[heads].best(k, None)
-        elif heads == "all" and self.fusion is not None:
-            width, seen = min(self.network.recipe.predict.candidates, len(state.labels)), state.seen
-            ids = union(*(answer.best(width, None) for answer in answers.values()))
-            scores = {name: answer.of(ids) for name, answer in answers.items()}
-            rare = inverse_propensity(seen.counts, seen.points, *seen.propensity) if self.tail else None
-            top = self.fusion.rank(scores, ids, state.fitted.counts, k, inverse_propensity=rare, tail=self.tail)
-        else:
-            top = self._dense(state, self.chosen(heads), queries).best(k, None)
-        return top, {name: answer.of(top.ids) for name, answer in answers.items()}
+        """Return :meth:`search` and the scores [n, k] of its labels by every head; each text is encoded once."""
+        return search_with_head_scores(self, texts, k, heads)
 
     def _search(
         self,

@@ -15,16 +15,31 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
+import torch
 
 from megalabel.errors import DataError, MissingExtraError, SettingError, nearest
 from megalabel.files import decode, json_rows, read_lines, writing
+from megalabel.fusion import union
+from megalabel.metrics.propensity import inverse_propensity
 from megalabel.model.prediction import PredictedRow, Prediction
+from megalabel.training.vectors import query_side
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from megalabel.model.model import Model
     from megalabel.ranks import Ranks
+    from megalabel.types import TopK
 
-__all__ = ["FORMATS", "file_format", "predict_ranks", "predict_stream", "read_texts", "write_predictions"]
+__all__ = [
+    "FORMATS",
+    "file_format",
+    "predict_ranks",
+    "predict_stream",
+    "read_texts",
+    "search_with_head_scores",
+    "write_predictions",
+]
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "parquet")
 BLOCK = 1024  # texts in a block
@@ -148,6 +163,31 @@ def _predict_block(
     return rows
 
 
+def search_with_head_scores(
+    model: Model, texts: Sequence[str], k: int, heads: str
+) -> tuple[TopK, dict[str, NDArray[np.float32]]]:
+    """Return the top k of ``model.search`` and the scores [n, k] of its labels by every head, from one pass.
+
+    Scores are undefined where an id is -1. The answers of all texts are held at once: pass a block of them.
+    """
+    state = model.state
+    model.network.eval()
+    queries = query_side(model.network, model._tokenise(texts))
+    answers = {name: model._dense(state, {name: 1.0}, {name: vectors}) for name, vectors in queries.items()}
+    answers |= state.fitted_answers(texts, queries)
+    if heads in answers:
+        top = answers[heads].best(k, None)
+    elif heads == "all" and model.fusion is not None:
+        width, seen, tail = min(model.network.recipe.predict.candidates, len(state.labels)), state.seen, model.tail
+        ids = union(*(answer.best(width, None) for answer in answers.values()))
+        scores = {name: answer.of(ids) for name, answer in answers.items()}
+        weights = inverse_propensity(seen.counts, seen.points, *seen.propensity) if tail else None
+        top = model.fusion.rank(scores, ids, state.fitted.counts, k, inverse_propensity=weights, tail=tail)
+    else:
+        top = model._dense(state, model.chosen(heads), queries).best(k, None)
+    return top, {name: answer.of(top.ids) for name, answer in answers.items()}
+
+
 def predict_ranks(
     model: Model, texts: Iterable[tuple[str, str]], ranks: Ranks, k: int = 5, **options: Any
 ) -> Iterator[list[PredictedRow]]:
@@ -170,8 +210,6 @@ def predict_ranks(
 
 def _gather_bytes(packed: np.ndarray[Any, np.dtype[np.uint8]], ranks: Ranks) -> list[bytes]:
     """Return the bytes of every rank, in order, on rank 0; an empty list on other ranks."""
-    import torch
-
     sizes = ranks.gather(torch.tensor([len(packed)]), [1] * ranks.world).tolist()
     gathered = ranks.gather(torch.from_numpy(packed), sizes).numpy()
     return [part.tobytes() for part in np.split(gathered, np.cumsum(sizes)[:-1])] if ranks.first else []
