@@ -50,7 +50,7 @@ def export_onnx(
     Args:
         model: a trained model with a transformer encoder.
         folder: where to write.
-        head: a head with ``tower: text``; by default the first.
+        head: a head of kind text; by default the first.
         int8: also write model.int8.onnx, with 8-bit weights and dynamically quantised activations;
             smaller and faster on most CPUs, slightly less accurate (see :func:`measure_onnx`).
         overwrite: replace a folder that is not empty.
