@@ -8,6 +8,7 @@ import torch
 
 from megalabel import load, train
 from megalabel.model import Model
+from megalabel.model.store import load_encoders, load_head_tensors
 
 HEAD = """
 name: mine
@@ -37,7 +38,7 @@ encoder: {BAG}
 spaces: {{clusters: {{size: 6}}}}
 heads:
   meta: {{kind: free, space: clusters, init: points, bias: true, temperature: {{value: 1.0}}, normalise: false, loss: bce}}
-  classifier: {{kind: free, init: points, candidates: {{from: meta, top: 2}}, loss: decoupled_softmax}}
+  classifier: {{kind: free, init: points, candidates: {{from: meta, top: 3}}, loss: decoupled_softmax}}
 batching: {{labels: heads, batch_size: 32}}
 {TRAINING.replace("epochs: 4", "epochs: 12")}
 """
@@ -87,7 +88,7 @@ def test_meta_head_over_clusters_feeds_a_classifier(tmp_path, data):
     network = model.network
     assert network.head("meta").table.shape[0] == 6
     assert network.head("classifier").table.shape[0] == len(data.labels)
-    assert model.weights == {"meta": 0.0, "classifier": 1.0}
+    assert model.weights == {"meta": 0.0, "classifier": 1.0}  # a head over groups only proposes, unless it is weighted
     assert precision(model, data) > 50
     assert precision(model, data, heads="meta") > 0  # every label has the score of its cluster
     again = Model.load(tmp_path / "run")
@@ -104,8 +105,6 @@ def test_meta_head_over_clusters_feeds_a_classifier(tmp_path, data):
 def test_two_stages_with_a_frozen_encoder(tmp_path, data):
     model = train(write(tmp_path, STAGES), data, out=tmp_path / "run")
     first = tmp_path / "run" / "stages" / "select-encoder_first"
-    from megalabel.model.store import load_encoders, load_head_tensors
-
     left = load_encoders(first, ["encoder"])["encoder"]
     assert torch.equal(left.table, model.network.encoder.table)  # frozen in the second stage
     assert set(load_head_tensors(first)) <= {name for name, _ in model.network.named_parameters()}
