@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from megalabel.training.network import Network
+from megalabel.training.start_tables import start_tables
 from safetensors.torch import load_file, save_file
 
 import megalabel as ml
@@ -13,9 +15,7 @@ from megalabel.encoders.settings import make_encoder
 from megalabel.recipes import load_recipe
 from megalabel.training.distributed import join
 from megalabel.training.loop import Loop
-from megalabel.training.network import Network
 from megalabel.training.phase import Texts
-from megalabel.training.start_tables import start_tables
 
 DATA = "synthetic:points=120,labels=23,seed=4"  # 23 labels and batches of 17: no share is like the next
 BAG = "encoder={kind: bag, source: null, options: {dim: 12, words: 128, bigrams: 64, characters: 0}}"
