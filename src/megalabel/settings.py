@@ -53,15 +53,6 @@ class Settings(BaseModel):
                 raise PydanticCustomError("unknown_key", "unknown key {key}; {hint}", names)
         return document
 
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unknown_keys(cls, value: Any) -> Any:
-        for key in value if isinstance(value, Mapping) else ():
-            if key not in cls.model_fields:
-                context = {"key": str(key), "hint": nearest(str(key), cls.model_fields)}
-                raise PydanticCustomError("unknown_key", "unknown key '{key}'; {hint}", context)
-        return value
-
     def require(self, condition: bool, names: str, reason: str) -> None:
         """Raise a ValueError if one of ``names`` (space separated) is not at its default while the condition is false.
 
