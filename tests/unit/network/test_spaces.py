@@ -1,9 +1,15 @@
-"""Clusters of labels for labels."""
+"""Groups of labels in the place of labels."""
 
 import numpy as np
 
 import megalabel as ml
-from megalabel.training.cluster_labels import cluster_labels
+from megalabel.network.spaces import PartitionSettings, group_dataset
+
+
+def cluster_labels(data, vectors, size, seed):
+    """Return the data set with clusters of labels for labels, by the vectors of the train points."""
+    space = PartitionSettings(size=size).build("clusters", data.train.targets, lambda: vectors, seed)
+    return group_dataset(data, space)
 
 
 def test_points_keep_their_clusters():
@@ -14,10 +20,10 @@ def test_points_keep_their_clusters():
     assert list(fewer.train.texts) == list(data.train.texts)
     again = cluster_labels(data, vectors, 7, seed=3)
     for split in ("train", "test"):
-        found = fewer.split(split).targets
-        assert (found != again.split(split).targets).nnz == 0
-        assert found.data.max() <= 1 and found.data.min() > 0
-        assert ((np.diff(found.indptr) > 0) == (np.diff(data.split(split).targets.indptr) > 0)).all()
+        targets = fewer.split(split).targets
+        assert (targets != again.split(split).targets).nnz == 0
+        assert targets.data.max() <= 1 and targets.data.min() > 0
+        assert ((np.diff(targets.indptr) > 0) == (np.diff(data.split(split).targets.indptr) > 0)).all()
     assert fewer.counts.sum() == fewer.train.targets.nnz
 
 
@@ -32,6 +38,6 @@ def test_soft_targets_add_up_to_at_most_one():
 
 def test_no_more_clusters_than_labels():
     data = ml.load("synthetic:points=60,labels=10,seed=1")
-    found = cluster_labels(data, np.ones((len(data.train), 4), dtype=np.float32), 4096, seed=0)
-    assert len(found.labels) == 10
-    assert found.train.targets.nnz == data.train.targets.nnz
+    clusters = cluster_labels(data, np.ones((len(data.train), 4), dtype=np.float32), 4096, seed=0)
+    assert len(clusters.labels) == 10
+    assert clusters.train.targets.nnz == data.train.targets.nnz
