@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from megalabel.training.network import Network
+from megalabel.training.start_tables import start_tables
 from safetensors.torch import load_file, save_file
 
 import megalabel as ml

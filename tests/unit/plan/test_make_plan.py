@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from megalabel.training.network import Network
 
 from megalabel import load
 from megalabel.data.hold_out import hold_out
@@ -11,7 +12,6 @@ from megalabel.plan import plan
 from megalabel.plan.held import parameters
 from megalabel.recipes import list_recipes, load_recipe
 from megalabel.training.loop import Loop
-from megalabel.training.network import Network
 from megalabel.training.phase import Texts
 
 TINY = [
