@@ -33,7 +33,7 @@ RUNS = {
         "unidec", *SMALL, *MINED, *DUAL, *(f"heads.classifier.{each}" for each in [*NO_CHANCE, "dim=9"]),
     ],
     "all labels, both heads": [
-        "unidec-cpu", *SMALL, "batching={batch_size: 17, labels: all, order: shuffled, negatives: {mined: 0}}",
+        "unidec-cpu", *SMALL, "batching={batch_size: 17, labels: all, order: shuffled}",
         "heads.dual.loss={kind: soft_top_k, k: 2}", "heads.classifier.loss={kind: softmax}", "training.clip=0.1",
     ],
     "candidates of each text": [

@@ -76,7 +76,7 @@ _QUERY2BID = PublishedCost(
     "DePSL", "Query2Bid-450M", 52_029_024, 454_608_650, 3.96, 10, 2048, None, None, None,
     source="Kharbanda 2024, chapter 2", hardware="8 V100, under 48 h, dim 64", recipe="depsl",
     changes=["encoder.query_length=12", "encoder.label_length=12", "encoder.options.projection=64",
-             "heads.dual.dim=64", "heads.dual.projection=none", "heads.dual.dropout=0.0"],
+             "heads.dual.dim=null", "heads.dual.projection=none", "heads.dual.dropout=0.0"],
 )  # fmt: skip
 
 PUBLISHED: tuple[PublishedCost, ...] = (
