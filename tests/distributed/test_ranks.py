@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from megalabel.training.network import Network
 from scipy import sparse
 from torch import nn
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from megalabel.training.network import Network
-from megalabel.training.start_tables import start_tables
 from safetensors.torch import load_file, save_file
 
 import megalabel as ml
@@ -38,7 +36,7 @@ RUNS = {
     ],
     "candidates of each text": [
         "astec-cpu", *SMALL, "batching.negatives={mined: 3, uniform: 2, top: 5}", ANEW,
-        "heads.classifier.dropout=0", "stages=[]",
+        "heads.classifier.dropout=0", "stages=[]", "spaces={}",
     ],
     "biases, corrected pools": [
         "inceptionxml-cpu", *SMALL, *MINED, "batching.log_q=true", "heads.classifier.row_dropout=0",

@@ -58,7 +58,9 @@ def test_no_positive_is_a_negative_and_no_label_stands_twice(seed, rows, labels,
     builder = CandidateBuilder(sparse.csr_matrix(dense), lists=lists, mined=3, uniform=uniform)
     batch = builder.build(rng.permutation(rows), rng=rng)
     truth = batch.view.targets.dense().numpy()
-    for query, ids, marks, mask in zip(batch.queries, batch.view.candidates.numpy(), truth, batch.view.mask, strict=True):
+    for query, ids, marks, mask in zip(
+        batch.queries, batch.view.candidates.numpy(), truth, batch.view.mask, strict=True
+    ):
         kept = ids[ids >= 0]
         assert len(set(kept)) == len(kept)
         assert np.array_equal(marks[ids >= 0], dense[query][kept])

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from megalabel.training.network import Network
 
 from megalabel.data.dataset import Labels
 from megalabel.encoders import TransformerEncoder

@@ -60,7 +60,11 @@ def test_texts_alone_need_no_ngrams(data):
 
 @pytest.mark.parametrize(
     ("settings", "what"),
-    [("{kind: overlap, C: 2}", "C"), ("{kind: linear, half_life: 2}", "half_life"), ("{kind: memory, side: query}", "side")],
+    [
+        ("{kind: overlap, C: 2}", "C"),
+        ("{kind: linear, half_life: 2}", "half_life"),
+        ("{kind: memory, side: query}", "side"),
+    ],
 )
 def test_settings_of_another_kind_are_refused(settings, what):
     with pytest.raises(SettingError, match=f"unknown key 'heads.one.{what}'"):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from megalabel.training.vectors import LabelSide
 
 import megalabel as ml
 from megalabel.data.hold_out import hold_out

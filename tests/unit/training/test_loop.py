@@ -4,7 +4,6 @@ from copy import deepcopy
 
 import pytest
 import torch
-from megalabel.training.network import Network
 from torch.optim import AdamW
 
 from megalabel import load
