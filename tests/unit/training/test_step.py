@@ -1,4 +1,4 @@
-"""The step: candidates per row give what a shared pool gives, frozen parts get no gradient, scores and their gradients."""
+"""The step: candidates per row give what a shared pool gives, frozen parts get no gradient; scores of candidates."""
 
 import numpy as np
 import pytest
