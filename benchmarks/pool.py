@@ -70,9 +70,9 @@ def _watch() -> list[float]:
     def timed(function):
         def call(*arguments, **named):
             start = time.perf_counter()
-            found = function(*arguments, **named)
+            result = function(*arguments, **named)
             seconds.append(time.perf_counter() - start)
-            return found
+            return result
 
         return call
 

@@ -203,7 +203,8 @@ def cost(name: str, rows: Rows) -> str:
     if name == "batch":
         from megalabel.recipes.load_recipe import load_recipe
 
-        return f"{load_recipe(rows[0]['recipe'], rows[0]['changes']).batching.batch_size:,}"
+        changes = [change for change in rows[0]["changes"] if change.startswith("batching.batch_size=")]
+        return f"{load_recipe(rows[0]['recipe'], changes).batching.batch_size:,}"
     kinds: dict[str, tuple[Callable[[dict[str, Any]], float], str]] = {
         "CPU s": (lambda row: row["cpu_seconds"], "{:,.0f}"),
         "MiB": (lambda row: row["peak_mib"], "{:,.0f}"),

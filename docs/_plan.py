@@ -14,7 +14,9 @@ QUERY2BID: dict[str, Any] = {
     "batch": 2048, "dim": 64, "devices": 8, "device": "cuda", "memory": 32 * 2.0**30, "flops": 14e12,
 }  # fmt: skip
 SETTINGS = ["encoder.query_length=12", "encoder.label_length=12", "training.precision=float32"]
-SHORTER = ["encoder.options.projection=64", "heads.dual.projection=none"]
+SHORTER = [
+    "encoder.options.projection=64", "heads.dual.projection=none", "heads.dual.dim=null", "heads.dual.dropout=0.0",
+]  # fmt: skip
 
 
 def worked_text(table: Table) -> str:

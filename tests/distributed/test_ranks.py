@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from megalabel.training.network import Network
 from scipy import sparse
 from torch import nn
 
@@ -22,7 +23,6 @@ from megalabel.training.checkpoint import load_checkpoint, save_checkpoint
 from megalabel.training.cluster_queries import cluster_queries
 from megalabel.training.distributed import join
 from megalabel.training.loop import Loop
-from megalabel.training.network import Network
 from megalabel.training.optim import clip_gradients, sum_gradients
 from megalabel.training.phase import Texts
 from megalabel.training.search_labels import LabelSearch

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from megalabel.training.network import Network
+from megalabel.training.start_tables import start_tables
 from safetensors.torch import load_file, save_file
 
 import megalabel as ml
@@ -13,9 +15,7 @@ from megalabel.encoders.settings import make_encoder
 from megalabel.recipes import load_recipe
 from megalabel.training.distributed import join
 from megalabel.training.loop import Loop
-from megalabel.training.network import Network
 from megalabel.training.phase import Texts
-from megalabel.training.start_tables import start_tables
 
 DATA = "synthetic:points=120,labels=23,seed=4"  # 23 labels and batches of 17: no share is like the next
 BAG = "encoder={kind: bag, source: null, options: {dim: 12, words: 128, bigrams: 64, characters: 0}}"
@@ -32,7 +32,7 @@ RUNS = {
         "unidec", *SMALL, *MINED, *DUAL, *(f"heads.classifier.{each}" for each in [*NO_CHANCE, "dim=9"]),
     ],
     "all labels, both heads": [
-        "unidec-cpu", *SMALL, "batching={batch_size: 17, labels: all, order: shuffled, negatives: {mined: 0}}",
+        "unidec-cpu", *SMALL, "batching={batch_size: 17, labels: all, order: shuffled}",
         "heads.dual.loss={kind: soft_top_k, k: 2}", "heads.classifier.loss={kind: softmax}", "training.clip=0.1",
     ],
     "candidates of each text": [

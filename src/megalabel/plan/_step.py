@@ -133,10 +133,8 @@ def _saved(head: HeadSize, case: Case) -> int:
     """Return how many tensors [labels of the step, dim] a head keeps for its backward pass."""
     settings, found = head.settings, 0
     if head.free:
-        found += 2 * (settings.row_dropout > 0)
-        found += not (
-            case.all_labels and settings.tower == "free"
-        )  # rows of the pool; all of them are the table itself
+        found += 2 * (getattr(settings, "row_dropout", 0.0) > 0)
+        found += not (case.all_labels and not head.text)  # rows of the pool; all of them are the table itself
     if head.text and settings.projection != "none":
         found += 1 + 2 * (settings.dropout > 0)
     return found

@@ -11,9 +11,10 @@ from megalabel.errors import SettingError
 from megalabel.plan.encoder_size import encoder_size
 
 if TYPE_CHECKING:
+    from megalabel.heads.dense import DenseSettings
     from megalabel.plan.encoder_kinds import EncoderSize
     from megalabel.plan.sizes import Sizes
-    from megalabel.recipes.schema import HeadSettings, Recipe
+    from megalabel.recipes.schema import Recipe
 
 __all__ = ["Case", "HeadSize"]
 
@@ -25,23 +26,23 @@ class HeadSize:
     """A head of the network: its settings and the size of its vectors."""
 
     name: str
-    settings: HeadSettings
+    settings: DenseSettings
     dim: int
 
     @property
     def free(self) -> bool:
         """Whether it has a vector for each label."""
-        return self.settings.tower != "text"
+        return self.settings.has_table
 
     @property
     def text(self) -> bool:
         """Whether it reads label texts."""
-        return self.settings.tower != "free"
+        return self.settings.reads_text
 
     @property
     def trained(self) -> bool:
         """Whether it has a loss."""
-        return self.settings.weight > 0
+        return self.settings.loss is not None
 
     def matrices(self, encoder_dim: int) -> int:
         """Return the weights of projection and query matrix."""
@@ -72,7 +73,7 @@ class Case:
     @cached_property
     def heads(self) -> list[HeadSize]:
         """The heads of the network."""
-        return [HeadSize(name, head, head.dim or self.encoder.dim) for name, head in self.recipe.heads.items()]
+        return [HeadSize(name, head, head.dim or self.encoder.dim) for name, head in self.recipe.dense_heads.items()]
 
     @property
     def unit(self) -> str:
@@ -93,7 +94,7 @@ class Case:
     @property
     def learns(self) -> bool:
         """Whether the encoder is trained."""
-        return not self.recipe.training.freeze
+        return not set(self.recipe.encoders) <= set(self.recipe.freeze)
 
     @property
     def total_dim(self) -> int:

@@ -85,9 +85,11 @@ def remedy(changes: Sequence[Change]) -> str:
 
 def changed(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     """Return the recipe with some keys changed, such as ``training.epochs``."""
-    document = recipe.model_dump(mode="json")
+    document = recipe.model_dump(mode="json", by_alias=True)
     for key, value in settings.items():
         *path, last = key.split(".")
+        if path[:1] == ["encoder"]:
+            path[:1] = ["encoders", next(iter(recipe.encoders))]
         node = document
         for part in path:
             node = node.setdefault(part, {})
@@ -105,7 +107,7 @@ def _set(case: Case, settings: Mapping[str, Any]) -> tuple[str, Case]:
 def _yaml(value: Any) -> str:
     if isinstance(value, dict):
         return "'{" + ", ".join(f"{key}: {item}" for key, item in value.items()) + "}'"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _halved(start: int, least: int, make: Callable[[int], tuple[str, Case]]) -> Ladder:
@@ -134,7 +136,14 @@ def _projection(case: Case) -> Ladder:
         shorter = {"encoder.options.projection": max(dims)}
         yield _set(case, shorter)
         if len(dims) == 1:
-            yield _set(case, shorter | {f"heads.{head.name}.projection": "none" for head in case.heads})
+            none = {"projection": "none", "dim": None, "dropout": 0.0}
+            changed = {
+                f"heads.{head.name}.{key}": value
+                for head in case.heads
+                for key, value in none.items()
+                if getattr(head.settings, key) != value
+            }
+            yield _set(case, shorter | changed)
 
 
 def _tables(case: Case) -> Ladder:
@@ -165,12 +174,14 @@ def _dim(case: Case) -> Ladder:
 def dim_settings(recipe: Recipe, dim: int) -> dict[str, Any]:
     """Return the keys that give all label vectors this size."""
     if recipe.encoder.kind != "transformer":
-        own = {f"heads.{name}.dim": dim for name, head in recipe.heads.items() if head.dim is not None}
+        own = {f"heads.{name}.dim": dim for name, head in recipe.dense_heads.items() if head.dim is not None}
         return {"encoder.options.dim": dim, **own}
-    apart = {f"heads.{name}.dim": dim for name, head in recipe.heads.items() if head.projection in ("linear", "tanh")}
-    if len(apart) == len(recipe.heads):
+    apart = {
+        f"heads.{name}.dim": dim for name, head in recipe.dense_heads.items() if head.projection in ("linear", "tanh")
+    }
+    if len(apart) == len(recipe.dense_heads):
         return apart
-    own = {f"heads.{name}.dim": dim for name, head in recipe.heads.items() if head.dim is not None}
+    own = {f"heads.{name}.dim": dim for name, head in recipe.dense_heads.items() if head.dim is not None}
     return {"encoder.options.projection": dim, **apart, **own}
 
 

@@ -23,7 +23,7 @@ _NEGATIVE = 48  # bytes a hard negative, which six matrices hold
 
 def fitted_parts(case: Case) -> tuple[Part, ...]:
     """Return what the fitted heads hold, in main memory; rough, since texts differ in how many n-grams they share."""
-    heads = [head for head in case.recipe.fitted.values() if head.kind != "overlap" and head.of == "ngrams"]
+    heads = [head for head in case.recipe.fitted_heads.values() if head.reads_ngrams]
     if not heads:
         return ()
     options = case.recipe.ngrams
@@ -32,7 +32,7 @@ def fitted_parts(case: Case) -> tuple[Part, ...]:
         sizes["characters"] = 0
     found = case.sizes.query.features()
     each = sum(found[kind] for kind, size in sizes.items() if size)
-    rows = case.sizes.points + case.sizes.labels * any(head.labels != "none" for head in heads)
+    rows = case.sizes.points + case.sizes.labels * any(getattr(head, "labels", "none") != "none" for head in heads)
     columns = sum(sizes.values())
     parts = [
         Part("columns of n-grams", columns * _COLUMN, f"{columns:,} x {_COLUMN} B", host=True),
@@ -49,7 +49,7 @@ def fitted_parts(case: Case) -> tuple[Part, ...]:
 
 def fitting_parts(case: Case) -> tuple[Part, ...]:
     """Return the same and what comes and goes while they are fitted."""
-    mined = max((head.mined for head in case.recipe.fitted.values() if head.kind == "linear"), default=0)
+    mined = max((getattr(head, "mined", 0) for head in case.recipe.fitted_heads.values()), default=0)
     rows = case.sizes.points
     lists = Part("negatives", rows * mined * _NEGATIVE, f"{rows:,} rows x {mined} x {_NEGATIVE} B", host=True, pieces=6)
     return (*fitted_parts(case), lists)

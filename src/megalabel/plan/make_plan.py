@@ -107,17 +107,19 @@ def _on_gpu(name: str) -> bool:
 
 def plan_case(case: Case, machine: Machine) -> Plan:
     """Return the plan; of several stages, memory is that of the one that takes most, and work that of all."""
-    whole, best = work(case), Plan(case, machine, memory_of(case), work(case))
-    for stage in case.recipe.stages:
-        clusters = min(stage.clusters, case.sizes.labels)
-        each = min(case.sizes.labels_per_point, clusters)
-        sizes = replace(case.sizes, labels=clusters, labels_per_point=each)
-        part = replace(case, recipe=case.recipe.stage(stage), sizes=sizes)
-        own = memory_of(part, clustered=case.sizes.labels)
-        if own.peak()[1] > best.device_bytes:
-            best = Plan(part, machine, own, whole, stage.name, case.sizes.labels)
-        whole = _added(whole, work(part))
-    return replace(best, work=whole)
+    plans = []
+    for stage, recipe in case.recipe.stage_recipes():
+        sizes, clustered = case.sizes, None
+        if recipe.space is not None:
+            clustered, groups = case.sizes.labels, min(recipe.spaces[recipe.space].size, case.sizes.labels)
+            sizes = replace(sizes, labels=groups, labels_per_point=min(sizes.labels_per_point, groups))
+        part = replace(case, recipe=recipe, sizes=sizes)
+        name = stage.name if recipe.space is not None else ""
+        plans.append(Plan(part, machine, memory_of(part, clustered), work(part), name, clustered))
+    whole = plans[-1].work
+    for earlier in plans[:-1]:
+        whole = _added(whole, earlier.work)
+    return replace(max(reversed(plans), key=lambda found: found.device_bytes), work=whole)
 
 
 def _added(whole: Work, stage: Work) -> Work:

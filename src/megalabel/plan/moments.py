@@ -69,7 +69,7 @@ def _clusters(case: Case, clustered: int | None) -> tuple[Part, ...]:
 
 def _start(case: Case) -> tuple[Part, ...]:
     """Free vectors that start from texts and points: sums lie in the tables, beside blocks of texts and of labels."""
-    starting = [head for head in case.heads if head.settings.tower == "free" and head.settings.start != "random"]
+    starting = [head for head in case.heads if getattr(head.settings, "init", "random") != "random"]
     if not starting:
         return ()
     widest = max(head.dim for head in starting)

@@ -25,5 +25,6 @@ def products(head: HeadSize) -> tuple[int, int]:
     A sum takes the most of its parts.
     """
     loss = head.settings.loss
+    assert loss is not None
     found = _KINDS.get(loss.kind, _ROW_STATE)
     return max(found, _SEPARABLE) if getattr(loss, "bce", 0.0) else found

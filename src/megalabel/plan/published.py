@@ -22,7 +22,7 @@ _LONG = ("encoder.query_length=128", "encoder.label_length=128", "training.chunk
 
 @dataclass(frozen=True)
 class PublishedCost:
-    """One line of a paper: memory is that of the GPUs that were used, not what was needed of it."""
+    """One line of a paper; memory is that of the GPUs in use, not what was needed of it."""
 
     system: str
     data: str
@@ -36,11 +36,11 @@ class PublishedCost:
     hours: float | None
     source: str = _TABLE
     hardware: str = ""
-    recipe: str | None = None  # that is the same system here
+    recipe: str | None = None  # of the same system
     changes: Sequence[str] = ()
 
     def ours(self) -> float | None:
-        """Return the bytes that the recipe takes on one GPU, or None where there is no such recipe."""
+        """Return the bytes that the recipe takes on one GPU, or None if there is no such recipe."""
         if self.recipe is None:
             return None
         text = TextSize.of_tokens(self.tokens)
@@ -49,7 +49,7 @@ class PublishedCost:
         return memory(Case(recipe, sizes, gpu=True)).peak()[1]
 
     def document(self) -> dict[str, Any]:
-        """Return it ready for JSON."""
+        """Return plain values, ready for JSON."""
         names = ("system", "data", "points", "labels", "batch", "pool", "gigabytes", "hours", "hardware", "source")
         return {name: getattr(self, name) for name in names} | {"recipe": self.recipe, "ours_bytes": self.ours()}
 
@@ -76,7 +76,7 @@ _QUERY2BID = PublishedCost(
     "DePSL", "Query2Bid-450M", 52_029_024, 454_608_650, 3.96, 10, 2048, None, None, None,
     source="Kharbanda 2024, chapter 2", hardware="8 V100, under 48 h, dim 64", recipe="depsl",
     changes=["encoder.query_length=12", "encoder.label_length=12", "encoder.options.projection=64",
-             "heads.dual.dim=64", "heads.dual.projection=none", "heads.dual.dropout=0.0"],
+             "heads.dual.dim=null", "heads.dual.projection=none", "heads.dual.dropout=0.0"],
 )  # fmt: skip
 
 PUBLISHED: tuple[PublishedCost, ...] = (
@@ -105,5 +105,5 @@ PUBLISHED: tuple[PublishedCost, ...] = (
 def nearest_published(labels: int) -> list[PublishedCost]:
     """Return the lines of the data set whose number of labels is nearest, and the largest with all labels in a step."""
     data = min(PUBLISHED, key=lambda line: abs(math.log(line.labels / labels))).data
-    most = max(PUBLISHED, key=lambda line: line.gigabytes or 0)
-    return [line for line in PUBLISHED if line.data == data or line is most]
+    largest = max(PUBLISHED, key=lambda line: line.gigabytes or 0)
+    return [line for line in PUBLISHED if line.data == data or line is largest]

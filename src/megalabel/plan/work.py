@@ -65,7 +65,9 @@ def _products(case: Case, head: HeadSize) -> float:
     if case.recipe.batching.labels == "candidates":
         return 3
     anchors = min(case.pool, case.batch * case.sizes.labels_per_point)
-    return each + (0 if head.settings.loss.symmetric is None else each * anchors / case.pool)
+    return each + (
+        0 if head.settings.loss is None or head.settings.loss.symmetric is None else each * anchors / case.pool
+    )
 
 
 def _refresh(case: Case) -> float:

@@ -195,6 +195,10 @@ class Recipe(Settings):
             return self
         if self.space or self.freeze or self.drop or self.init_from:
             raise ValueError("space, freeze, drop and init_from belong to a stage in a recipe with stages")
+        for stage in self.stages:
+            _known(f"stage {stage.name}: space", stage.space, self.spaces)
+        if self.stages[-1].space is not None:
+            raise ValueError(f"stage {self.stages[-1].name}: the last stage scores the labels themselves, not a space")
         used: set[str] = set()
         for stage, recipe in self.stage_recipes():
             used |= {stage.space or LABELS, *(head.label_space for head in recipe.dense_heads.values())}

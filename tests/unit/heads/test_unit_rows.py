@@ -1,11 +1,11 @@
 """Rows scaled to length 1 in little memory are those of torch, and so is their gradient."""
 
 import torch
+from megalabel.heads._unit_rows import unit_rows
 from torch.nn.functional import normalize
 
 from megalabel.heads import Head, head
 from megalabel.heads import _unit_rows as module
-from megalabel.heads._unit_rows import unit_rows
 
 
 def test_value_and_gradient_are_those_of_torch(monkeypatch):

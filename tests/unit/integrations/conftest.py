@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from megalabel.training.network import Network
 
 from megalabel.data.dataset import Labels
 from megalabel.encoders import TransformerEncoder
 from megalabel.model import Model, Seen
 from megalabel.recipes.load_recipe import load_recipe
-from megalabel.training.network import Network
 
 WORDS = ["red", "blue", "green", "shoe", "hat", "coat", "of", "a", "the", "square", "matrix", "inverse", "sort", "list"]
 WORDS += ["fast", "slow", "##s", "##ing", "##ed", "!", ","]

@@ -149,7 +149,7 @@ def test_programs_are_not_run(tmp_path, data, capsys):
         ({"tf.a": torch.zeros(1), "other": torch.zeros(1)}, "unexpected weight other"),
         ({"bottleneck.weight": torch.zeros(1, 1), "bottleneck.bias": torch.zeros(1)}, "is missing"),
         ({"tf.a": 1}, "tensors by name"),
-        ({"tf.a": torch.zeros(1)}, "weights are not there"),
+        ({"tf.a": torch.zeros(1)}, "weights are missing"),
     ],
 )
 def test_other_checkpoints(tmp_path, data, bert, state, message):

@@ -3,9 +3,8 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
-
 from megalabel.model.few_rows import FewRows
+from scipy import sparse
 
 
 @given(st.integers(0, 4), st.integers(0, 4), st.integers(1, 30), st.integers(0, 99))

@@ -10,9 +10,10 @@ from megalabel.encoders import BagEncoder, InceptionEncoder, SparseEncoder, Tran
 from megalabel.encoders import _base as encoders_base
 from megalabel.encoders.settings import ENCODERS, TransformerSettings
 from megalabel.errors import SettingError
-from megalabel.heads import head
+from megalabel.heads import dense
 from megalabel.index import ExactIndex
 from megalabel.losses.streaming import blocks as _blocks
+from megalabel.network import fit
 from megalabel.plan import _step, case, encoder_kinds, fitted, moments
 from megalabel.plan.encoder_kinds import BagSize, InceptionSize, TransformerSize
 from megalabel.plan.encoder_size import encoder_size, find_tokenizer
@@ -96,14 +97,14 @@ def test_constants_are_those_of_the_code():
     assert transformer["batch_tokens"] == encoder_kinds.GROUP
     assert (_step.CACHE, _step.BUDGET) == (_blocks.CACHE, _blocks.BUDGET)
     assert _step.UPDATED == row_wise.BLOCK
-    assert _step._MANY == head._MANY
+    assert _step._MANY == dense._MANY
     assert moments.ENCODED == encoders_base._GROUP
     index = defaults(ExactIndex)
     assert (index["batch_size"], index["block"]) == (moments.QUERIES, moments.BLOCK)
     assert defaults(hold_out)["most"] == case.HELD_OUT
     sparse = defaults(SparseEncoder)
     assert {name: sparse[name] for name in fitted.COLUMNS} == fitted.COLUMNS
-    assert fitted.SHORT == fit_heads.SHORT
+    assert fitted.SHORT == fit.SHORT
 
 
 def test_blocks_are_those_of_streamed():

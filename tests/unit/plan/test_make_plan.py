@@ -2,16 +2,16 @@ import json
 
 import pytest
 import torch
+from megalabel.training.network import Network
 
 from megalabel import load
 from megalabel.data.hold_out import hold_out
-from megalabel.encoders.settings import make_encoder
 from megalabel.errors import SettingError
 from megalabel.plan import plan
 from megalabel.plan.held import parameters
 from megalabel.recipes import list_recipes, load_recipe
+from megalabel.recipes.build import build_encoders, build_network
 from megalabel.training.loop import Loop
-from megalabel.training.network import Network
 from megalabel.training.phase import Texts
 
 TINY = [
@@ -36,21 +36,21 @@ def part(found, name):
         ("dexml-cpu", []),
         ("unidec-cpu", []),
         ("unidec-cpu", ["training.tables=null"]),
-        ("unidec-cpu", ["training.tables={kind: sgd, lr: 0.1}", "heads.classifier.bias=true", "training.freeze=true"]),
-        ("unidec-cpu", ["heads.dual.weight=0", "heads.classifier.projection=residual"]),
-        ("dexml-cpu", ["heads.dual.tower=text+free", "heads.dual.dim=8", "heads.dual.projection=tanh"]),
+        ("unidec-cpu", ["training.tables={kind: sgd, lr: 0.1}", "heads.classifier.bias=true", "freeze=[encoder]"]),
+        ("unidec-cpu", ["heads.dual.loss=null", "heads.dual.weight=1.0", "heads.classifier.projection=residual"]),
+        ("dexml-cpu", ["heads.dual.kind=text_free", "heads.dual.dim=8", "heads.dual.projection=tanh"]),
     ],
 )
 def test_weights_and_optimiser_state_are_those_of_a_real_step(recipe, changes):
     wanted = load_recipe(recipe, [*TINY, *changes])
     data = hold_out(load("synthetic:points=400,labels=30"), share=0.1, seed=0)
-    encoder = make_encoder(wanted.encoder, wanted.seed, data.train.texts, data.labels.texts)
-    network = Network(wanted, encoder, 30)
-    texts = Texts.of(data, encoder)
+    encoders = build_encoders(wanted, data)
+    network = build_network(wanted, encoders, 30)
+    texts = Texts.of(data, encoders)
     loop = Loop(wanted, network, data.train, texts.train, texts.labels)
     next(loop.run_epoch())
     found = plan(wanted, data=data, device="cpu", memory=1e9)
-    learnt = sum(p.numel() for name, p in network.named_parameters() if not name.endswith("temperature._log"))
+    learnt = sum(p.numel() for name, p in network.named_parameters() if not name.endswith("temperature.log_value"))
     temperatures = sum(p.numel() for p in network.parameters() if p.dim() == 0)
     assert parameters(found.case) == 4 * (learnt - temperatures)
     state = [
@@ -107,7 +107,10 @@ def test_query2bid_fits_on_eight_gpus_after_one_change():
     assert found.verdict.startswith("does not fit: ")
     first = found.changes[0]
     assert first.enough
-    assert first.options == "--set encoder.options.projection=64 --set heads.dual.projection=none"
+    assert first.options == (
+        "--set encoder.options.projection=64 --set heads.dual.projection=none"
+        " --set heads.dual.dim=null --set heads.dual.dropout=0.0"
+    )
     assert first.options in found.verdict
     changes = [word for word in first.options.split() if word != "--set"]
     again = plan("depsl", **QUERY2BID, changes=["training.precision=float32", *changes])

@@ -1,9 +1,9 @@
 """Clusters of labels for labels."""
 
 import numpy as np
+from megalabel.training.cluster_labels import cluster_labels
 
 import megalabel as ml
-from megalabel.training.cluster_labels import cluster_labels
 
 
 def test_points_keep_their_clusters():

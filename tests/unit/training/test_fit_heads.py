@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from megalabel.training.fit_heads import fit_heads
 
 import megalabel as ml
 from megalabel.data.hold_out import hold_out
 from megalabel.errors import SettingError
 from megalabel.recipes import load_recipe
-from megalabel.training.fit_heads import fit_heads
 
 ONLY = ["fitted={linear: {kind: linear}, named: {kind: overlap}}", "predict.weights=fusion"]
 

@@ -4,6 +4,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from megalabel.training.network import Network
 from torch.optim import AdamW
 
 from megalabel import load
@@ -11,7 +12,6 @@ from megalabel.encoders.settings import make_encoder
 from megalabel.errors import SettingError
 from megalabel.recipes import load_recipe
 from megalabel.training.loop import Loop
-from megalabel.training.network import Network
 from megalabel.training.optim import LazyAdamW, RowAdagrad
 from megalabel.training.phase import Texts
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from megalabel.training.network import Network
 from scipy import sparse
 
 from megalabel.batching import CandidateBuilder, PoolBuilder, Uniform, generator
 from megalabel.encoders import BagEncoder
 from megalabel.recipes import load_recipe
-from megalabel.training.network import Network
 
 LABELS = 6
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from megalabel.training.network import Network
+from megalabel.training.vectors import label_side, query_side
 
 import megalabel as ml
 from megalabel.encoders.settings import make_encoder
 from megalabel.errors import SettingError
 from megalabel.index import ExactIndex
 from megalabel.recipes import load_recipe
-from megalabel.training.network import Network
-from megalabel.training.refresh import refresh
 from megalabel.training.phase import Texts
-from megalabel.training.vectors import label_side, query_side
+from megalabel.training.refresh import refresh
 
 SMALL = [
     "encoder.source=null",

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from megalabel.training.score_candidates import score_candidates
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from megalabel.training.network import Network
+from megalabel.training.start_tables import start_tables
 
 import megalabel as ml
 from megalabel.encoders import BagEncoder
 from megalabel.recipes import load_recipe
-from megalabel.training.network import Network
-from megalabel.training.start_tables import start_tables
 
 
 @pytest.fixture(scope="module")
