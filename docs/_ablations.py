@@ -54,8 +54,7 @@ def flagship_lines() -> tuple[Line, ...]:
     """Return the flagship, and each of its heads removed in turn."""
     from megalabel.recipes.load_recipe import load_recipe
 
-    recipe = load_recipe("auto")
-    heads = [*(recipe.heads if len(recipe.heads) > 1 else ()), *recipe.fitted]
+    heads = load_recipe("auto").heads
     return (Line("`auto`, all heads", "auto"), *(Line(f"without `{head}`", f"auto without {head}") for head in heads))
 
 
