@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from megalabel.errors import nearest
 
-__all__ = ["Dropout", "Fraction", "NonNegative", "NonNegativeInt", "PositiveFloat", "Settings", "one_of"]
+__all__ = ["Dropout", "Fraction", "NonNegative", "NonNegativeInt", "PositiveFloat", "Settings", "first_error", "one_of"]
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
@@ -52,6 +52,30 @@ class Settings(BaseModel):
             default = type(self).model_fields[name].get_default(call_default_factory=True)
             if not condition and getattr(self, name) != default:
                 raise ValueError(f"{name} has no effect: {reason}")
+
+
+def first_error(error: ValidationError, whole: str) -> str:
+    """Return the first thing wrong in one line: its key, its value and what is valid, or the nearest valid key.
+
+    Unknown keys come first: a key that is missing may be there misspelt. ``whole`` names what was validated.
+
+    >>> class Loop(Settings):
+    ...     epochs: int
+    >>> for document in ({"epocs": 3}, {"epochs": "many"}):
+    ...     try:
+    ...         Loop.model_validate(document)
+    ...     except ValidationError as error:
+    ...         print(first_error(error, "loop"))
+    unknown key 'epocs'; did you mean 'epochs'?
+    epochs is 'many': input should be a valid integer, unable to parse string as an integer
+    """
+    first = min(error.errors(), key=lambda part: part["type"] != "unknown_key")
+    place = [str(part) for part in first["loc"]]
+    if first["type"] == "unknown_key":
+        return f"unknown key {'.'.join([*place, first['ctx']['key']])!r}; {first['ctx']['hint']}"
+    message = first["msg"].removeprefix("Value error, ")
+    value = f" is {first['input']!r}" if isinstance(first["input"], str | int | float) else ""
+    return f"{'.'.join(place) or whole}{value}: {message[0].lower()}{message[1:]}"
 
 
 def one_of(kinds: Callable[[], Mapping[str, type[Settings]]], *, key: str = "kind", default: str | None = None) -> Any:

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from megalabel.errors import SettingError, nearest
 from megalabel.recipes.schema import Recipe
+from megalabel.settings import first_error
 
 __all__ = ["dump_recipe", "list_recipes", "load_recipe", "make_recipe"]
 
 HOME = Path(__file__).parent
-UNKNOWN = "unknown_key"  # the error that Settings raise
 
 
 def list_recipes() -> list[str]:
@@ -54,15 +54,7 @@ def make_recipe(document: Mapping[str, Any], path: Path | None = None) -> Recipe
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        first = min(error.errors(), key=lambda one: one["type"] != UNKNOWN)  # a missing key may be there misspelt
-        place = [str(part) for part in first["loc"]]
-        if first["type"] == UNKNOWN:
-            key = ".".join([*place, first["ctx"]["key"]])
-            raise SettingError(f"unknown key {key!r}", path=path, remedy=first["ctx"]["hint"]) from None
-        message = first["msg"].removeprefix("Value error, ")
-        value = f" is {first['input']!r}" if isinstance(first["input"], str | int | float) else ""
-        key = ".".join(place) or "recipe"
-        raise SettingError(f"{key}{value}: {message[0].lower()}{message[1:]}", path=path) from None
+        raise SettingError(first_error(error, "recipe"), path=path) from None
 
 
 def dump_recipe(recipe: Recipe) -> str:

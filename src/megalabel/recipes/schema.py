@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
 
 from megalabel.encoders.settings import BagSettings, EncoderSettings
-from megalabel.settings import Settings
+from megalabel.settings import Settings, first_error
 
 __all__ = [
     "AugmentSettings",
@@ -311,9 +311,7 @@ class Recipe(Settings):
             try:
                 self.stage(stage)
             except ValidationError as error:
-                first = error.errors()[0]
-                key = ".".join(str(part) for part in first["loc"])
-                raise ValueError(f"stage {stage.name}: {key}: {first['msg'].lower()}") from None
+                raise ValueError(f"stage {stage.name}: {first_error(error, 'recipe')}") from None
         return self
 
     @model_validator(mode="after")
