@@ -88,7 +88,7 @@ def test_published_figures_of_a_file_lie_beside_it(tmp_path):
     for text, words in (
         ("[", "mine.json"),
         ('[{"data": 3}]', "0.data"),
-        ('[{"dat": "x"}]', "0: unknown key 'dat'; did you mean 'data'"),
+        ('[{"dat": "x"}]', "unknown key '0.dat'; did you mean 'data'"),
     ):
         path.write_text(text)
         with pytest.raises(DataError, match=words) as error:

@@ -18,7 +18,7 @@ from megalabel.heads.memory import MemorySettings
 from megalabel.network.network import ENCODER
 from megalabel.network.spaces import AnySpace
 from megalabel.recipes.optimisers import OptimiserSettings, OptionalOptimiser
-from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Settings
+from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Settings, first_error
 from megalabel.types import LABELS
 
 __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
@@ -180,9 +180,7 @@ class Recipe(Settings):
         try:
             return Recipe.model_validate(document, context={"stage": stage.name})
         except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"])
-            raise ValueError(f"stage {stage.name}: {key}{': ' if key else ''}{first['msg']}") from None
+            raise ValueError(f"stage {stage.name}: {first_error(error)}") from None
 
     # ------------------------------------------------------------------ checks
 
