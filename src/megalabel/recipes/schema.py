@@ -182,7 +182,8 @@ class Recipe(Settings):
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"])
-            raise ValueError(f"stage {stage.name}: {key}{': ' if key else ''}{first['msg']}") from None
+            message = first["msg"].removeprefix("Value error, ")
+            raise ValueError(f"stage {stage.name}: {key}{': ' if key else ''}{message}") from None
 
     # ------------------------------------------------------------------ checks
 
