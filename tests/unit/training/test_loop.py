@@ -94,3 +94,15 @@ def test_log_q_changes_the_loss_once_a_pool_lacks_a_label(data):
         losses[log_q] = [result.loss for result in loop.run_epoch()]
     assert losses["false"][0] == losses["true"][0]  # all chances are 1
     assert losses["false"][-1] != losses["true"][-1]
+
+
+def test_memory_of_another_c_library_is_left_alone(monkeypatch):
+    def missing(name):
+        raise OSError("no C library")
+
+    looping._malloc_trim.cache_clear()
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    assert looping._malloc_trim()(0) == 0
+    looping.trim_memory()
+    monkeypatch.undo()
+    looping._malloc_trim.cache_clear()
