@@ -109,7 +109,7 @@ def one_of(
         if kind is None:
             names = ", ".join(known)
             raise PydanticCustomError("kind", "missing key {key}; choose one of {names}", {"key": key, "names": names})
-        if kind not in known:
+        if not isinstance(kind, str) or kind not in known:
             hint = nearest(str(kind), known)
             raise PydanticCustomError("kind", "{key} is {kind}; {hint}", {"key": key, "kind": repr(kind), "hint": hint})
         return known[kind].model_validate(dict(value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_validator, model_validator
 
 from megalabel.augment.settings import AugmentSettings
 from megalabel.batching.settings import BATCHING_KINDS, BatchingSettings
@@ -178,7 +178,7 @@ class Recipe(Settings):
             if name == stage.space or any(head.get("space") == name for head in heads.values())
         }
         try:
-            return Recipe.model_validate(document)
+            return Recipe.model_validate(document, context={"stage": stage.name})
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"])
@@ -187,11 +187,13 @@ class Recipe(Settings):
     # ------------------------------------------------------------------ checks
 
     @model_validator(mode="after")
-    def _check_stages(self) -> Self:
+    def _check_stages(self, info: ValidationInfo) -> Self:
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):
             raise ValueError("stages must have different names")
         if not self.stages:
+            if (self.space or self.drop) and not (info.context or {}).get("stage"):
+                raise ValueError("space and drop belong to a stage, and this recipe has none")
             return self
         if self.space or self.freeze or self.drop or self.init_from:
             raise ValueError("space, freeze, drop and init_from belong to a stage in a recipe with stages")
@@ -199,6 +201,8 @@ class Recipe(Settings):
             _known(f"stage {stage.name}: space", stage.space, self.spaces)
         if self.stages[-1].space is not None:
             raise ValueError(f"stage {self.stages[-1].name}: the last stage scores the labels themselves, not a space")
+        if self.stages[-1].drop:
+            raise ValueError(f"stage {self.stages[-1].name}: drop has no effect, no stage comes after it")
         used: set[str] = set()
         for stage, recipe in self.stage_recipes():
             used |= {stage.space or LABELS, *(head.label_space for head in recipe.dense_heads.values())}
