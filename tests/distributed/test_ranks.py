@@ -17,14 +17,14 @@ from megalabel.index import ExactIndex
 from megalabel.ranks import ALONE
 from megalabel.recipes import load_recipe
 from megalabel.recipes.build import build_encoders, build_network
-from megalabel.training.checkpoint.state import collect_state, load_weights, restore_optimisers
 from megalabel.training.checkpoint import load_checkpoint, save_checkpoint
-from megalabel.training.distributed.cluster import cluster_queries
+from megalabel.training.checkpoint.state import collect_state, load_weights, restore_optimisers
 from megalabel.training.distributed import join
+from megalabel.training.distributed.cluster import cluster_queries
+from megalabel.training.distributed.search import LabelSearch
 from megalabel.training.loop import Loop
 from megalabel.training.optim import clip_gradients, sum_gradients
 from megalabel.training.phase import Texts
-from megalabel.training.distributed.search import LabelSearch
 
 WORLD, LABELS = 3, 10
 

@@ -21,8 +21,8 @@ from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
 
 from megalabel.errors import DataError, WriteError
-from megalabel.training.checkpoint import files
 from megalabel.training.checkpoint import (
+    files,
     list_checkpoints,
     load_checkpoint,
     save_checkpoint,

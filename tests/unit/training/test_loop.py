@@ -1,5 +1,6 @@
 """Which optimiser trains which parameters, and what the loop carries over a checkpoint."""
 
+import ctypes
 from copy import deepcopy
 
 import pytest
@@ -10,6 +11,7 @@ from megalabel import load
 from megalabel.errors import SettingError
 from megalabel.recipes import load_recipe
 from megalabel.recipes.build import build_encoders, build_network
+from megalabel.training import loop as looping
 from megalabel.training.loop import Loop
 from megalabel.training.optim import LazyAdamW, RowAdagrad
 from megalabel.training.phase import Texts
