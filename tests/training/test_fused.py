@@ -36,8 +36,9 @@ def trained(data, small, tmp_path_factory):
     return ml.train("unidec-cpu", data, folder, changes=changes, say=lines.append), folder, lines
 
 
-def test_every_head_and_all_together_learn(model, data):
-    assert model.heads == ["dual", "classifier", "memory", "linear", "label_words", "query_words", "vectors"]
+def test_every_head_and_all_together_learn(trained, data):
+    model, _, _ = trained
+    assert model.heads == ["dual", "classifier", "near", "space", "linear"]
     found = {heads: model.evaluate(data, heads=heads).metrics for heads in ("all", *model.heads)}
     assert all(metrics["P@1"] > 20 for metrics in found.values())
     assert found["all"]["nDCG@5"] >= max(found[name]["nDCG@5"] for name in model.heads) - 1
@@ -62,22 +63,25 @@ def test_saved_and_loaded_it_says_the_same(trained, data, tmp_path):
             assert np.array_equal(one.scores, two.scores)
 
 
-def test_excluded_pairs_are_never_found(model, data):
+def test_excluded_pairs_are_never_found(trained, data):
+    model, _, _ = trained
     exclude = data.test.targets.astype(np.float32)
     found = model.search(data.test.texts, 5, exclude=exclude)
     assert not any(exclude[row, label] for row in range(len(data.test)) for label in found.ids[row] if label >= 0)
 
 
 def test_refit_fits_the_heads_anew(model, trained, data):
+    assert model.heads == ["dual", "classifier", "memory", "linear", "label_words", "query_words", "vectors"]
     assert model.fitted.counts.sum() == data.train.targets.nnz
     rows = [memory.targets_.shape[0] for memory in (model.fitted.heads["memory"], trained[0].fitted.heads["near"])]
     assert rows[0] == len(data.train) + len(data.labels) > rows[1]  # with the validation rows, and without
     assert model.evaluate(data).metrics["P@1"] > 60
 
 
-def test_rare_labels_can_be_favoured(model, fused_run, data):
+def test_rare_labels_can_be_favoured(trained, data):
+    model, folder, _ = trained
     plain = model.evaluate(data).metrics
-    again = ml.Model.load(fused_run, tail=1.0)
+    again = ml.Model.load(folder, tail=1.0)
     tail = again.evaluate(data).metrics
     assert not np.array_equal(again.search(data.test.texts, 5).ids, model.search(data.test.texts, 5).ids)
     assert tail["PSP@5"] >= plain["PSP@5"] - 0.5
