@@ -42,7 +42,7 @@ def small():
     ]
 
 
-def _train_once(factory, name, data, changes):
+def _train_once(factory, name, recipe, data, changes):
     """Return a run folder that the first xdist worker trains and all workers share."""
     import megalabel as ml
 
@@ -53,30 +53,42 @@ def _train_once(factory, name, data, changes):
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "model").exists():
-            ml.train("unidec-cpu", ml.load(data), folder, changes=changes)
+            ml.train(recipe, ml.load(data), folder, changes=changes)
     return folder
 
 
 @pytest.fixture(scope="session")
 def served_data():
-    """The name of the data set of the served models."""
-    return "synthetic:points=400,labels=60,seed=5"
+    """The name of the data set of the shared runs."""
+    return "synthetic:points=500,labels=60,seed=5"
 
 
 @pytest.fixture(scope="session")
-def fused_run(served_data, small, tmp_path_factory):
-    """A run with a fused model of every kind of head; copy it before changing it."""
-    fused = [
+def fused(small):
+    """The changes of ``fused_run``: `auto` with every kind of head, small."""
+    return [
+        *small,
         "ngrams={words: 1024, bigrams: 1024, characters: 0}",
-        "heads.near={kind: memory, labels: self}",
-        "heads.linear={kind: linear}",
-        "heads.named={kind: overlap, side: label}",
+        "heads.classifier.bias=true",
+        "heads.memory.labels=self",
+        "heads.vectors={kind: memory, features: classifier}",
+        "heads.linear={kind: linear, labels: gandalf, max_targets: 5}",
         "predict={weights: fusion, candidates: 60}",
     ]
-    return _train_once(tmp_path_factory, "fused-run", served_data, [*small, *fused])
+
+
+@pytest.fixture(scope="session")
+def fused_run(served_data, fused, tmp_path_factory):
+    """A run of `auto`, refitted, with a fused model of every kind of head; copy it before changing it."""
+    return _train_once(tmp_path_factory, "fused-run", "auto", served_data, fused)
 
 
 @pytest.fixture(scope="session")
 def summed_run(served_data, small, tmp_path_factory):
-    """A run with a model that adds up the scores of its heads; copy it before changing it."""
-    return _train_once(tmp_path_factory, "summed-run", served_data, small)
+    """A run of `unidec-cpu` with a model that adds up the scores of its heads; copy it before changing it.
+
+    Its labels are text with a free correction in one head, free vectors with a bias in the other.
+    """
+    dual = "{kind: text_free, query_matrix: true, loss: decoupled_softmax, weight: 0.5}"
+    changes = [f"heads.dual={dual}", "heads.classifier.bias=true", "heads.classifier.normalise=false"]
+    return _train_once(tmp_path_factory, "summed-run", "unidec-cpu", served_data, [*small, *changes])

@@ -22,14 +22,7 @@ from megalabel.errors import DataError, SettingError, WriteError, nearest
 from megalabel.files import make_folder, writing
 from megalabel.fusion import Fusion
 from megalabel.model import LabelStats, Model
-from megalabel.model.store import (
-    find_model,
-    load_encoders,
-    load_head_tensors,
-    read_labels,
-    save_encoders,
-    save_head_tensors,
-)
+from megalabel.model.store import carry_heads, find_model, load_encoders, save_encoders, save_head_tensors
 from megalabel.network.fit import fit_heads
 from megalabel.network.spaces import LabelSpace, group_dataset
 from megalabel.network.texts import TextTokens
@@ -251,7 +244,7 @@ class _Run:
         encoders = self._encoders(recipe, data, source)
         network = build_network(recipe, encoders, spaces, self.ranks)
         network.to(find_device(self.ranks.device(recipe.training.device)))
-        carried = [] if source is None else _carry_heads(network, source, data)
+        carried = [] if source is None else carry_heads(network, source, data.labels)
         texts = self.ranks.rank0_first(lambda: Texts.of(data, encoders))
         steps = -(-len(data.train) // recipe.batching.size(len(data.train))) * epochs
         with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:
@@ -280,38 +273,6 @@ def _save_stage(phase: Phase, best: dict[str, Any], folder: Path, drop: Sequence
     make_folder(folder)
     save_encoders(network, folder, drop)
     save_head_tensors(network, folder, drop)
-
-
-def _carry_heads(network: Network, source: Path, data: Dataset) -> list[str]:
-    """Give heads the weights that an earlier stage or run has for heads of the same name; return their names."""
-    tensors = load_head_tensors(source)
-    carried = [name for name in network.heads if any(key.startswith(f"heads.{name}.") for key in tensors)]
-    rows = network.label_rows()
-    known = {label["uid"]: place for place, label in enumerate(read_labels(source))} if _is_model(source) else None
-    with torch.no_grad():
-        for name, value in network.named_parameters():
-            if not name.startswith("heads.") or name.split(".")[1] not in carried:
-                continue
-            saved = tensors.get(name)
-            if name in rows and known is not None and list(known) != list(data.labels.uids):
-                raise DataError(
-                    f"the head {name.split('.')[1]!r} has rows of other labels", path=source,
-                    remedy="train on the same labels, or give the head another name",
-                )  # fmt: skip
-            part = network.row_owner(name) if name in rows else None
-            saved = saved if saved is None or part is None else saved[part.start : part.stop]
-            if saved is None or saved.shape != value.shape:
-                there = "nothing" if saved is None else list(saved.shape)
-                raise DataError(
-                    f"{name} is {list(value.shape)}, but {there} was saved", path=source,
-                    remedy=f"drop {name.split('.')[1]!r} in the stage before, or use the same settings",
-                )  # fmt: skip
-            value.copy_(saved)
-    return carried
-
-
-def _is_model(folder: Path) -> bool:
-    return (folder / "model.json").is_file()
 
 
 def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> Fusion:

@@ -21,7 +21,7 @@ def test_list_and_search(client, model):
     first = everything["labels"][0]
     assert first == {
         "id": 0, "uid": model.labels.uids[0], "text": model.labels.texts[0],
-        "points": int(model.seen.counts[0]), "frequency": first["frequency"],
+        "points": int(model.stats.counts[0]), "frequency": first["frequency"],
     }  # fmt: skip
     word = model.labels.texts[7].split()[0]
     matches = client.get("/labels", params={"find": word.upper()}).json()

@@ -37,7 +37,7 @@ def test_defaults(client):
 def test_details(client, model):
     (row,) = rows(client, texts=["some text"], k=3, details=True)
     for label in row:
-        assert label["points"] == model.seen.counts[model.labels.uids.index(label["uid"])]
+        assert label["points"] == model.stats.counts[model.labels.uids.index(label["uid"])]
         assert label["frequency"] == ("tail" if label["points"] < 10 else "torso" if label["points"] <= 100 else "head")
         assert list(label["heads"]) == model.heads
     (plain,) = rows(client, texts=["some text"], k=3)

@@ -11,11 +11,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import megalabel as ml
 from megalabel.errors import DataError, SettingError
-from megalabel.heads import Head
-from megalabel.recipes import load_recipe
-from megalabel.recipes.load_recipe import make_recipe
+from megalabel.heads import DenseHead
 from megalabel.training import loop as looping
-from megalabel.training import run as running
+from megalabel.training import phase as phases
 from megalabel.training.run_log import read_log
 from megalabel.types import Batch
 
@@ -38,8 +36,9 @@ RUNS = {
         "heads.dual.dim=8", "heads.classifier.dim=8",
     ],
     "text and free, bias, triplets, graph of labels": [
-        "unidec-cpu", *BAG, AGAIN, "heads.classifier.tower=text+free", "heads.classifier.bias=true",
-        "heads.dual.loss.kind=triplet", "batching.negatives={mined: 2, top: 10, search: hnsw}",
+        "unidec-cpu", *BAG, AGAIN, "heads.dual.loss.kind=triplet",
+        "heads.classifier={kind: text_free, bias: true, loss: decoupled_softmax, weight: 0.5}",
+        "batching.negatives={mined: 2, top: 10, search: hnsw}",
     ],
     "refit, all heads fused": [
         "auto", *BAG, "training.epochs=1", "ngrams={words: 512, bigrams: 512, characters: 0}",
@@ -95,7 +94,7 @@ def train(data, folder, run, **options):
 
 
 def weights(folder):
-    files = [folder / "model" / "heads.safetensors", *(folder / "model" / "encoder").glob("*.safetensors")]
+    files = [folder / "model" / "heads.safetensors", *(folder / "model" / "encoders" / "encoder").glob("*.safetensors")]
     return {f"{path.stem}.{name}": value for path in files for name, value in load_file(path).items()}
 
 
@@ -136,11 +135,9 @@ def test_a_run_on_a_real_gpu_learns_as_on_the_cpu(data, run, tmp_path):
 def test_stages_and_candidates(data, far, tmp_path):
     changes = [
         *BAG, "encoder.options={dim: 16, words: 512, bigrams: 0, characters: 0, residual: false}",
-        "batching.negatives={mined: 10, top: 20, uniform: 5}",
+        "batching.negatives={mined: 10, top: 20, uniform: 5}", "spaces.clusters.size=8",
     ]  # fmt: skip
-    document = load_recipe("astec-cpu", changes).model_dump(mode="json")
-    document["stages"][0]["clusters"] = 8
-    there, here = (ml.train(make_recipe(document), data, tmp_path / device, device=device) for device in BOTH)
+    there, here = (train(data, tmp_path / device, ["astec-cpu", *changes], device=device) for device in BOTH)
     assert there.network.device == far
     check_same(data, there, here, [tmp_path / device for device in BOTH])
 
@@ -156,14 +153,14 @@ def test_transformer(data, tiny_model, far, tmp_path):
 def test_a_run_goes_on_elsewhere(data, first, then, far, tmp_path, monkeypatch):
     run = [*RUNS["clusters and mined pools"], "training.tables={kind: lazy_adamw, lr: 0.01}"]
     whole = train(data, tmp_path / "whole", run, device="cpu")
-    save = running.save_checkpoint
+    save = phases.save_checkpoint
 
     def save_and_stop(*args, **options):
         save(*args, **options)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(running, "save_checkpoint", save_and_stop)
+        patch.setattr(phases, "save_checkpoint", save_and_stop)
         train(data, tmp_path / "run", run, device=first)
     with pytest.raises(DataError, match="precision was auto and is now float32"):
         train(data, tmp_path / "run", [*run, "training.precision=float32"], device=then, resume=True)
@@ -201,12 +198,12 @@ def test_half_precision_learns_as_well(data, kind, tiny_model, tmp_path, monkeyp
     def look(parameters, most):
         types.update(parameter.grad.dtype for parameter in parameters if parameter.grad is not None)
 
-    def query(head, encoded, *, search=False, plain=Head.query):
+    def query(head, encoded, *, search=False, plain=DenseHead.query):
         types.add(encoded.dtype)
         return plain(head, encoded, search=search)
 
     monkeypatch.setattr(looping, "clip_gradients", look)
-    monkeypatch.setattr(Head, "query", query)
+    monkeypatch.setattr(DenseHead, "query", query)
     losses = {}
     for precision in ("float32", "bfloat16"):
         changes = ["training.clip=1.0", f"training.precision={precision}"]

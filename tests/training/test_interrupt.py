@@ -45,7 +45,7 @@ def environment():
 
 def weights(folder):
     model = folder / "model"
-    return load_file(model / "heads.safetensors") | load_file(model / "encoder" / "bag.safetensors")
+    return load_file(model / "heads.safetensors") | load_file(model / "encoders" / "encoder" / "bag.safetensors")
 
 
 def wait_for_steps(folder, steps):

@@ -16,6 +16,7 @@ import megalabel as ml
 from megalabel.encoders import load_encoder
 from megalabel.errors import SettingError
 from megalabel.recipes import load_recipe
+from megalabel.recipes.load_recipe import dump_recipe
 
 DATA = "synthetic:points=500,labels=60,seed=5"
 SMALL = [
@@ -23,6 +24,7 @@ SMALL = [
     "encoder.options={dim: 32, words: 1024, bigrams: 0, characters: 0, residual: false}",
     "batching.batch_size=64",
     "batching.negatives={mined: 10, top: 20, uniform: 5}",
+    "spaces.clusters.size=8",
 ]
 SCRIPT = """
 import sys, megalabel as ml
@@ -34,12 +36,8 @@ ml.train(sys.argv[1], ml.load(sys.argv[2]), sys.argv[3], resume=sys.argv[4] == "
 def recipe(tmp_path, request):
     """A file with a small Astec of 8 clusters."""
     refit = bool(getattr(request, "param", False))
-    made = load_recipe("astec-cpu", [*SMALL, f"training.refit={str(refit).lower()}"])
-    document = json.loads(made.model_dump_json())
-    document["stages"][0]["clusters"] = 8
-    document["stages"][0]["changes"]["training"]["epochs"] = 3
     path = tmp_path / "small.yaml"
-    path.write_text(json.dumps(document))
+    path.write_text(dump_recipe(load_recipe("astec-cpu", [*SMALL, f"training.refit={str(refit).lower()}"])))
     return path
 
 
@@ -72,7 +70,7 @@ def kill_in(recipe, folder, phase, chance):
 
 def weights(folder):
     heads = load_file(folder / "model" / "heads.safetensors")
-    return heads | load_file(folder / "model" / "encoder" / "bag.safetensors")
+    return heads | load_file(folder / "model" / "encoders" / "encoder" / "bag.safetensors")
 
 
 @pytest.mark.parametrize("recipe", [False, pytest.param(True, marks=pytest.mark.slow)], indirect=True)
@@ -80,7 +78,10 @@ def test_kill_9_in_any_stage_and_resume_give_the_same_weights(recipe, tmp_path):
     assert start(recipe, tmp_path / "whole").wait() == 0
     killed, chance = tmp_path / "killed", random.Random(1)
     order = list(dict.fromkeys(phases(tmp_path / "whole")))
-    assert order == ["select-surrogate", "select", "refit-surrogate", "refit"][: len(order)] and len(order) > 1
+    assert (
+        order == ["select-surrogate", "select-extreme", "refit-surrogate", "refit-extreme"][: len(order)]
+        and len(order) > 1
+    )
     for phase in order:
         kill_in(recipe, killed, phase, chance)
     last = start(recipe, killed)
@@ -95,7 +96,7 @@ def test_the_frozen_encoder_is_that_of_the_stage(recipe, tmp_path):
     data = ml.load(DATA)
     model = ml.train(str(recipe), data, tmp_path / "run")
     assert model.evaluate(data).metrics["P@1"] > 60
-    left = load_encoder(tmp_path / "run" / "stages" / "select-surrogate")
+    left = load_encoder(tmp_path / "run" / "stages" / "select-surrogate" / "encoders" / "encoder")
     assert torch.equal(left.table, model.network.encoder.table)
     again = ml.Model.load(tmp_path / "run")
     assert again.predict(data.test.texts[:5], k=3) == model.predict(data.test.texts[:5], k=3)
@@ -107,18 +108,24 @@ def test_gandalf_rows_reach_every_stage(recipe, tmp_path):
     made = load_recipe(recipe, ["augment=gandalf", "training.epochs=2"])
     ml.train(made, data, say=said.append)
     assert any("gandalf" in line for line in said)
-    assert "stage surrogate: 8 clusters in place of 60 labels" in said
+    assert "stage surrogate: label space clusters groups 60 labels into 8" in said
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("stages=[{name: a, clusters: 2}, {name: a, clusters: 2}]", "different names"),
-        ("stages=[{name: a, clusters: 2, changes: {training: {epocs: 3}}}]", "training.epocs"),
-        ("stages=[{name: a, clusters: 2, changes: {encoder: {source: null}}}]", "encoder"),
-        ("stages=[{name: a, clusters: 2, chnges: {}}]", "did you mean 'changes'"),
-        ("stages=[{name: a b, clusters: 2}]", "stages.0.name"),
-        ("heads.classifier.weight=0", "weight is not 0"),
+        ("stages=[{name: a}, {name: a}]", "different names"),
+        ("stages=[{name: a, training: {epocs: 3}}]", "stage a: training: unknown key 'epocs'; did you mean 'epochs'?"),
+        ("stages=[{name: a, encoder: {source: null}}]", "unknown key 'stages.0.encoder'"),
+        ("stages=[{name: a, trainig: {}}]", "did you mean 'training'"),
+        ("stages=[{name: a b}]", "stages.0.name"),
+        ("stages=[{name: a, clusters: 2}]", "'clusters' is now called 'space'"),
+        ("stages=[{name: a, changes: {}}]", "'changes' is now called 'heads, batching, training'"),
+        ("stages=[{name: a, space: cluster}]", "stage a: space is 'cluster'; did you mean 'clusters'?"),
+        ("stages=[{name: a, heads: [clasifier]}]", "stage a: there is no head 'clasifier'; did you mean 'classifier'?"),
+        ("stages=[{name: a, freeze: [encodr]}]", "stage a: freeze is 'encodr'; did you mean 'encoder'?"),
+        ("stages=[{name: a, drop: [clasifier]}]", "stage a: drop is 'clasifier'; did you mean 'classifier'?"),
+        ("heads.classifier.loss=null", "loss is null"),
     ],
 )
 def test_wrong_stages_are_one_line(change, words):

@@ -322,25 +322,11 @@ class Model:
                 )
             part, stats = data, self.stats
         else:
-            self._check_labels(data)
+            self.state.check_labels(data)
             part, stats = data.split(split), LabelStats.of(data)
         best = self.search(part.texts, 100, heads=heads, exclude=part.excluded())
         A, B = stats.propensity
         return evaluate(best.ids, part.targets, counts=stats.counts, points=stats.points, A=A, B=B, filter=part.filter)
-
-    def _check_labels(self, data: Dataset) -> None:
-        """Raise a DataError for a data set whose labels are not those of the model."""
-        if list(data.labels.uids) != list(self.labels.uids):
-            raise DataError(
-                f"{data.name} has {len(data.labels):,} labels, the model was trained on {len(self.labels):,} others",
-                remedy="evaluate on the data the model was trained for",
-            )
-        same = sum(here == there for here, there in zip(data.labels.texts, self.labels.texts, strict=True))
-        if 2 * same < len(self.labels):
-            raise DataError(
-                f"only {same:,} of {len(self.labels):,} labels of {data.name} have the text the model knows them by",
-                remedy="evaluate on the data the model was trained for",
-            )
 
     def _check_tail(self, tail: float | None) -> None:
         if tail is None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from megalabel.recipes.schema import Recipe
 
 __all__ = [
+    "carry_heads",
     "find_model",
     "load_encoders",
     "load_head_tensors",
@@ -177,6 +178,34 @@ def load_head_tensors(folder: Path) -> dict[str, Tensor]:
         return load_file(folder / HEADS)
     except (OSError, SafetensorError) as error:
         raise DataError(f"the weights cannot be read ({error})", path=folder / HEADS) from error
+
+
+def carry_heads(network: Network, folder: Path, labels: Labels) -> list[str]:
+    """Give heads the weights that an earlier stage or run has for heads of the same name; return their names."""
+    tensors = load_head_tensors(folder)
+    carried = [name for name in network.heads if any(key.startswith(f"heads.{name}.") for key in tensors)]
+    rows = network.label_rows()
+    known = [label["uid"] for label in read_labels(folder)] if (folder / "model.json").is_file() else None
+    with torch.no_grad():
+        for name, value in network.named_parameters():
+            if not name.startswith("heads.") or name.split(".")[1] not in carried:
+                continue
+            saved = tensors.get(name)
+            if name in rows and known is not None and known != list(labels.uids):
+                raise DataError(
+                    f"the head {name.split('.')[1]!r} has rows of other labels", path=folder,
+                    remedy="train on the same labels, or give the head another name",
+                )  # fmt: skip
+            part = network.row_owner(name) if name in rows else None
+            saved = saved if saved is None or part is None else saved[part.start : part.stop]
+            if saved is None or saved.shape != value.shape:
+                there = "nothing" if saved is None else list(saved.shape)
+                raise DataError(
+                    f"{name} is {list(value.shape)}, but {there} was saved", path=folder,
+                    remedy=f"drop {name.split('.')[1]!r} in the stage before, or use the same settings",
+                )  # fmt: skip
+            value.copy_(saved)
+    return carried
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

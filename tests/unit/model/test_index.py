@@ -57,7 +57,7 @@ def test_what_is_built_is_saved_mapped_and_used(run, data, tmp_path, kind):
     assert list(built) == (
         [(("dual", 1.0),), (("classifier", 1.0),)] if fused else [tuple(model.chosen("all").items())]
     )
-    assert all(isinstance(one.index, KINDS[kind]) and one.told.startswith(kind) for one in built.values())
+    assert all(isinstance(one.index, KINDS[kind]) and one.summary.startswith(kind) for one in built.values())
     same(plain, model, data.test.texts)
     assert "_side" not in vars(model)  # no label was encoded
     assert model.evaluate(data.test).metrics["P@1"] == pytest.approx(plain.evaluate(data.test).metrics["P@1"], abs=3)
@@ -166,7 +166,7 @@ def test_the_card_vouches_for_every_file(run, tmp_path):
     card = json.loads((tmp_path / "model" / "model.json").read_bytes())
     files = {path.relative_to(tmp_path / "model").as_posix() for path in (tmp_path / "model").rglob("*.*")}
     assert set(card["sha256"]) == {name for name in files if (tmp_path / "model" / name).is_file()} - {"model.json"}
-    assert card["format"] == 3
+    assert card["format"] == 4
     assert card["index"][0]["changed"] == [7, 60, 61]
 
 

@@ -34,11 +34,11 @@ def test_a_new_label_is_found_by_its_text_and_others_stay(model, data):
     assert uids == ["z", "u", "w"]
     assert len(model.labels) == 63
     for head in heads_of(model):
-        if head not in ("classifier", "space", "all"):  # a free vector knows what its neighbours know
+        if head not in ("classifier", "vectors", "all"):  # a free vector knows what its neighbours know
             assert [row[0].uid for row in model.predict(new, 1, heads=head)] == uids, head
     after = {name: answers.of(np.tile(np.arange(60), (20, 1))) for name, answers in model.answers(texts).items()}
     for name, scores in before.items():
-        if name not in ("near", "space"):  # a new row of a memory may take the place of another
+        if name not in ("memory", "vectors"):  # a new row of a memory may take the place of another
             np.testing.assert_allclose(scores, after[name], atol=1e-6)
 
 
@@ -77,7 +77,7 @@ def test_all_added_labels_removed_is_as_before(model, data):
 
 def test_a_renamed_label_is_found_by_its_new_text(model, data):
     old = model.labels.texts[7]
-    kept = [name for name in model.heads if name in ("classifier", "near", "space", "linear")]
+    kept = [name for name in model.heads if name in ("classifier", "memory", "vectors", "linear")]
     all_ids = np.arange(60)[None]
     before = {name: model.answers([old])[name].of(all_ids) for name in kept}
     model.rename_label(model.labels.uids[7], NEW[0])
@@ -85,9 +85,9 @@ def test_a_renamed_label_is_found_by_its_new_text(model, data):
     assert model.predict([NEW[0]], 1, heads="dual")[0][0].id == 7
     for name in kept:  # what was learnt from points stays
         np.testing.assert_allclose(model.answers([old])[name].of(all_ids), before[name], atol=1e-6)
-    if "named" in model.heads:
-        assert model.predict([NEW[0]], 1, heads="named")[0][0].id == 7
-        assert model.answers([old])["named"].of(np.array([[7]]))[0, 0] == 0
+    if "label_words" in model.heads:
+        assert model.predict([NEW[0]], 1, heads="label_words")[0][0].id == 7
+        assert model.answers([old])["label_words"].of(np.array([[7]]))[0, 0] == 0
     model.add_labels([old], ["copy"])
     model.rename_label("copy", NEW[1])
     assert model.predict([NEW[1]], 1, heads="dual")[0][0].uid == "copy"
@@ -139,12 +139,12 @@ def test_pairs_are_left_out_before_the_cut(model, data):
         (lambda model: model.add_labels(["good", "  "]), "must have a text"),
         (lambda model: model.add_labels([3]), "must have a text"),
         (lambda model: model.add_labels(["a", "b"], ["x"]), "1 uids for 2 labels"),
-        (lambda model: model.add_labels(["a", "b"], ["x", "x"]), "stands twice"),
-        (lambda model: model.add_labels(["a"], [model.labels.uids[0]]), "stands twice"),
+        (lambda model: model.add_labels(["a", "b"], ["x", "x"]), "duplicate uid"),
+        (lambda model: model.add_labels(["a"], [model.labels.uids[0]]), "duplicate uid"),
         (lambda model: model.add_labels(["a"], [" "]), "a uid must be a text"),
         (lambda model: model.remove_labels("x"), "give a list of uids"),
         (lambda model: model.remove_labels([model.labels.uids[0], "nobody"]), "no label has the uid 'nobody'"),
-        (lambda model: model.remove_labels([model.labels.uids[0]] * 2), "stands twice"),
+        (lambda model: model.remove_labels([model.labels.uids[0]] * 2), "duplicate uid"),
         (lambda model: model.remove_labels(model.labels.uids), "remove all labels"),
         (lambda model: model.rename_label("nobody", "text"), "no label has the uid"),
         (lambda model: model.rename_label(model.labels.uids[0], ""), "must have a text"),
@@ -199,7 +199,7 @@ def test_readers_see_the_labels_before_or_after(fused_run):
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.tuples(st.sampled_from(["add", "remove", "rename"]), st.integers(0, 99)), max_size=8))
 def test_any_order_of_changes_keeps_what_is_alive(summed, steps):
-    model = ml.Model(summed.network, summed.labels, summed.weights, summed.seen)
+    model = ml.Model(summed.recipe, summed.network, summed.labels, summed.weights, summed.stats)
     texts, gone = dict(enumerate(model.labels.texts)), set()
     for turn, (kind, number) in enumerate(steps):
         alive = sorted(set(texts) - gone)

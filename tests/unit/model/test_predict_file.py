@@ -16,9 +16,9 @@ def encoded(model, monkeypatch):
     """The number of texts in each call of the encoder."""
     calls, encode = [], model.network.encode
 
-    def spy(tokens, *arguments, **options):
+    def spy(name, tokens, *arguments, **options):
         calls.append(len(tokens))
-        return encode(tokens, *arguments, **options)
+        return encode(name, tokens, *arguments, **options)
 
     model.search(["some text"], 1)  # label vectors are computed once, at the first search
     monkeypatch.setattr(model.network, "encode", spy)

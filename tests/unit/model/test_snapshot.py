@@ -29,7 +29,7 @@ def test_search_is_that_of_the_model(model):
 
 def test_labels_added_after_training_have_no_points(model, tmp_path):
     model.add_labels(["brand new thing"])
-    assert Snapshot.of(model).points(np.array([[0, 60]])).tolist() == [[int(model.seen.counts[0]), 0]]
+    assert Snapshot.of(model).points(np.array([[0, 60]])).tolist() == [[int(model.stats.counts[0]), 0]]
     model.save(tmp_path / "again")
     again = type(model).load(tmp_path / "again")
     assert Snapshot.of(again).points(np.array([60])).tolist() == [0]

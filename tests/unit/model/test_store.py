@@ -1,7 +1,8 @@
-"""A model folder: older formats are read, others refused, and a failed save leaves the old one."""
+"""A model folder: what it holds, other formats are refused, and a failed save leaves the old one."""
 
 import hashlib
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import pytest
 import megalabel as ml
 from megalabel.errors import DataError
 from megalabel.model import store
+from megalabel.model.store import load_head_tensors, read_labels
+from megalabel.recipes import load_recipe
 
 
 def with_format(folder, number):
@@ -16,28 +19,61 @@ def with_format(folder, number):
     card = json.loads(path.read_bytes())
     del card["seal"]
     card["format"] = number
-    if number < 3:
-        del card["index"]
     seal = hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps({**card, "seal": seal}))
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_older_formats_are_still_read(model, data, tmp_path, number):
-    model.save(tmp_path / "old")
-    with_format(tmp_path / "old", number)
-    again = ml.Model.load(tmp_path / "old")
-    assert np.array_equal(model.search(data.test.texts, 5).ids, again.search(data.test.texts, 5).ids)
-    again.add_labels(["new"])
-    again.save(tmp_path / "old", overwrite=True)
-    assert json.loads((tmp_path / "old" / "model.json").read_bytes())["format"] == 3
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        *((number, "train it again, or use the release that saved it") for number in (1, 2, 3)),
+        (5, "update megalabel"),
+        ("x", "train it again, or use the release that saved it"),
+    ],
+)
+def test_other_formats_are_refused(summed_run, tmp_path, number, remedy):
+    shutil.copytree(summed_run / "model", tmp_path / "model")
+    with_format(tmp_path / "model", number)
+    with pytest.raises(DataError, match=f"this model has format {number}, not 4; {remedy}") as error:
+        ml.Model.load(tmp_path / "model")
+    assert "\n" not in str(error.value)
+    with_format(tmp_path / "model", 4)
+    ml.Model.load(tmp_path / "model")
 
 
-def test_a_later_format_is_refused(model, tmp_path):
-    model.save(tmp_path / "new")
-    with_format(tmp_path / "new", 4)
-    with pytest.raises(DataError, match="format 4, not 3; update megalabel"):
-        ml.Model.load(tmp_path / "new")
+def test_what_a_folder_holds(model, tmp_path):
+    model.save(tmp_path / "model")
+    names = {path.relative_to(tmp_path / "model").parts[0] for path in (tmp_path / "model").rglob("*")}
+    assert names == {"encoders", "fitted", "heads.safetensors", "labels.jsonl.gz", "model.json", "recipe.yaml", "train"}
+    assert [path.name for path in (tmp_path / "model" / "encoders").iterdir()] == ["encoder"]
+    tensors = load_head_tensors(tmp_path / "model")
+    assert {name.split(".")[1] for name in tensors} == set(model.network.heads)
+    assert tensors["heads.classifier.table"].shape == (60, 32)
+    assert load_recipe(tmp_path / "model" / "recipe.yaml") == model.recipe
+
+
+def test_labels_are_read_without_the_model(model, tmp_path):
+    model.add_labels(["new"], ["n"])
+    model.remove_labels([model.labels.uids[3]])
+    model.save(tmp_path / "model")
+    rows = read_labels(tmp_path / "model")
+    assert [row["id"] for row in rows] == [0, 1, 2, *range(4, 61)]
+    assert rows[-1] == {"id": 60, "uid": "n", "text": "new", "points": 1}
+    assert [row["points"] for row in rows] == np.delete(model.stats.counts, 3).tolist()
+
+
+@pytest.mark.parametrize(
+    "name", ["heads.safetensors", "recipe.yaml", "labels.jsonl.gz", "encoders/encoder/bag.safetensors"]
+)
+def test_a_damaged_file_is_one_line(summed_run, tmp_path, name):
+    shutil.copytree(summed_run / "model", tmp_path / "model")
+    path = tmp_path / "model" / name
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(DataError, match=f"{path.name}: this file is not as it was saved; copy the model again"):
+        ml.Model.load(tmp_path / "model")
+    path.unlink()
+    with pytest.raises(DataError, match="this file cannot be read, no such file"):
+        ml.Model.load(tmp_path / "model")
 
 
 def test_a_save_that_fails_leaves_the_model_that_was_there(model, data, tmp_path, monkeypatch):
