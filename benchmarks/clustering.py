@@ -64,11 +64,11 @@ def time_clusters(vectors: torch.Tensor, size: int, sample: int | None = None) -
     _two_means.SAMPLE = usual if sample is None else sample
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before, start = memory("VmRSS"), time.perf_counter()
-    found = balanced_clusters(vectors, size, seed=0)
+    assignment = balanced_clusters(vectors, size, seed=0)
     seconds, more = time.perf_counter() - start, memory("VmHWM") - before
     _two_means.SAMPLE = usual
-    sizes = np.bincount(found)
-    chance = similarity(vectors, np.random.default_rng(0).permutation(found))
+    sizes = np.bincount(assignment)
+    chance = similarity(vectors, np.random.default_rng(0).permutation(assignment))
     result: dict[str, object] = {
         "size_asked": size,
         "clusters": len(sizes),
@@ -77,7 +77,7 @@ def time_clusters(vectors: torch.Tensor, size: int, sample: int | None = None) -
         "centres_from": "all rows" if sample else f"at most {usual:,} rows of a cluster",
         "seconds": round(seconds, 2),
         "more_memory_mib": round(more),
-        "mean_similarity": round(similarity(vectors, found), 4),
+        "mean_similarity": round(similarity(vectors, assignment), 4),
         "mean_similarity_by_chance": round(chance, 4),
     }
     print(", ".join(f"{key} {value}" for key, value in result.items()), flush=True)
@@ -93,11 +93,11 @@ def time_pools(rows: int = 300_000, labels: int = 131_072, batch_size: int = 1_0
     )
     targets.sum_duplicates()
     targets.data[:] = 1
-    own = np.stack([np.arange(rows), rng.integers(0, labels, rows)], axis=1)
+    pairs = np.stack([np.arange(rows), rng.integers(0, labels, rows)], axis=1)
     mined = [Mined(rng.integers(0, labels, (rows, 30), dtype=np.int32), eta=6)]
     builders = {
         "beta 3, eta 6": PoolBuilder(targets, positives=Some(3), negatives=mined),
-        "beta 3, eta 6, one filter pair per row": PoolBuilder(targets, own, positives=Some(3), negatives=mined),
+        "beta 3, eta 6, one filter pair per row": PoolBuilder(targets, pairs, positives=Some(3), negatives=mined),
         "beta 3, eta 6, cap 3000, filled": PoolBuilder(
             targets, positives=Some(3), negatives=mined, cap=3_000, fill="positives"
         ),

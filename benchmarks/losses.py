@@ -26,7 +26,7 @@ import torch
 from _results import write_result
 from megalabel.losses import BCE, DecoupledSoftmax, Softmax, SoftTopK, streamed
 from megalabel.losses.base import split
-from megalabel.losses.soft_top_k import _solve
+from megalabel.losses.soft_top_k import solve
 from megalabel.types import Targets
 
 DIM, POSITIVES, TEMPERATURE, SEED = 384, 5, 0.05, 0
@@ -161,10 +161,10 @@ def thresholds(rows: int, cols: int, repeats: int, threads: int) -> list[dict[st
         k = torch.full((rows,), 5.0)
         ours, theirs = [], []
         for _ in range(repeats + 1):
-            ours.append(seconds(lambda negatives=negatives, none=none, k=k: _solve(negatives, none, k, 2.0)))
+            ours.append(seconds(lambda negatives=negatives, none=none, k=k: solve(negatives, none, k, 2.0)))
             theirs.append(seconds(lambda scores=scores: bisections(scores, 5, 2.0)))
         ratio = median(slow / fast for slow, fast in zip(theirs[1:], ours[1:], strict=True))
-        search = _solve(negatives, none, k, 2.0)
+        search = solve(negatives, none, k, 2.0)
         sums = search.membership(negatives, torch.empty_like(negatives)).double().sum(1)
         t = bisections(scores, 5, 2.0)
         other = torch.sigmoid(2.0 * (scores + t[:, None])).double().sum(1)

@@ -107,16 +107,17 @@ def main() -> int:
         for key in ("rows", "dim", "touched", "threads"):
             command += [f"--{key}", str(getattr(options, key))]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        found = cases[case] = json.loads(done.stdout)
+        timing = cases[case] = json.loads(done.stdout)
         on = "encoder" if case in DENSE else "table"
         print(
-            f"{case:17s} {on:8s} {found['milliseconds']:9.2f} ms (fastest {found['fastest_milliseconds']:.2f})", end=""
+            f"{case:17s} {on:8s} {timing['milliseconds']:9.2f} ms (fastest {timing['fastest_milliseconds']:.2f})",
+            end="",
         )
-        print(f"  state {found['state_mib']:8,.1f} MiB  added in all {found['added_mib'] or 0:8,.1f} MiB")
+        print(f"  state {timing['state_mib']:8,.1f} MiB  added in all {timing['added_mib'] or 0:8,.1f} MiB")
     result = {"table": [options.rows, options.dim], "touched": options.touched, "encoder": ENCODER}
     busy = {"threads": options.threads, "load_average": os.getloadavg()[0]}
     write_result("optim", {**result, **busy, "cases": cases}, "torch")
-    fastest = {case: found["fastest_milliseconds"] for case, found in cases.items()}
+    fastest = {case: timing["fastest_milliseconds"] for case, timing in cases.items()}
     quick = max(fastest["RowAdagrad"], fastest["LazyAdamW"]) < fastest["torch SparseAdam"]
     return 0 if quick and cases["RowAdagrad"]["state_mib"] < cases["AdamW, fused"]["state_mib"] else 1
 

@@ -68,7 +68,9 @@ def fused_run(served_data, small, tmp_path_factory):
     """A run with a fused model of every kind of head; copy it before changing it."""
     fused = [
         "ngrams={words: 1024, bigrams: 1024, characters: 0}",
-        "fitted={near: {kind: memory, labels: self}, linear: {kind: linear}, named: {kind: overlap, side: label}}",
+        "heads.near={kind: memory, labels: self}",
+        "heads.linear={kind: linear}",
+        "heads.named={kind: overlap, side: label}",
         "predict={weights: fusion, candidates: 60}",
     ]
     return _train_once(tmp_path_factory, "fused-run", served_data, [*small, *fused])

@@ -32,23 +32,24 @@ ROWS, COLUMNS, DIM = 4, 9, 5
 def check_loss(loss: Loss, seed: int = 0) -> None:
     """Check that a loss keeps the contract of :class:`megalabel.types.Loss`.
 
-    Inputs stay as they were; dense and sparse targets agree; the gradient is that of the
-    value (float64, finite differences), reaches the first and the last label and has the
-    right sign; a masked cell is as good as a removed column; the order of columns does not
-    matter; scores of 1e4, half precision, rows without positives and rows of positives
-    only give finite numbers; reduction "none" adds up to "sum". When the loss has a
-    streamed form, it equals the plain one for blocks of 1, 7, P and P + 1 columns, under a
-    mask, with and without stored blocks.
+    The loss does not change its inputs. Dense and sparse targets agree. The gradient is that of
+    the value (float64, finite differences), reaches the first and the last label and has the
+    right sign. Masking a column equals removing it, and the order of columns does not matter.
+    Scores of 1e4, half precision, rows without positives and rows without negatives give finite
+    numbers. The rows of reduction "none" add up to "sum". If the loss has a streamed form, it
+    equals the plain form for blocks of 1, 7, P and P + 1 columns, with a mask, with and without
+    stored blocks.
 
-    A loss may claim more by attributes: ``raises_positives`` (a step along the negative
-    gradient never lowers a positive) and ``lowers_negatives`` (nor raises a negative).
+    Two attributes make further claims, which are checked too: ``raises_positives`` (a step along
+    the negative gradient never lowers a positive) and ``lowers_negatives`` (it never raises a
+    negative).
 
     Args:
-        loss: the loss to check; scores of a cosine's size, -1 to 1, are used where size matters.
-        seed: of the random scores and targets.
+        loss: the loss to check; most checks use scores from -1 to 1, like cosines.
+        seed: seed of the random scores and targets.
 
     Raises:
-        AssertionError: with what is wrong.
+        AssertionError: names the loss and what is wrong.
     """
     generator = torch.Generator().manual_seed(seed)
     scores = torch.rand(ROWS, COLUMNS, generator=generator, dtype=torch.float64) * 2 - 1
@@ -72,7 +73,7 @@ def _targets(generator: torch.Generator) -> Tensor:
     return targets
 
 
-def _say(ok: bool, loss: Loss, what: str) -> None:
+def _expect(ok: bool, loss: Loss, what: str) -> None:
     if not ok:
         raise AssertionError(f"{loss!r}: {what}")
 
@@ -97,9 +98,9 @@ def _check_inputs(loss: Loss, scores: Tensor, targets: Tensor) -> None:
     inputs = scores.clone().requires_grad_(), targets.clone(), mask.clone()
     _value(loss, *inputs).backward()  # type: ignore[no-untyped-call]
     for name, before, after in zip(("scores", "targets", "mask"), (scores, targets, mask), inputs, strict=True):
-        _say(torch.equal(before, after.detach()), loss, f"it changed its {name}")
+        _expect(torch.equal(before, after.detach()), loss, f"it changed its {name}")
     sparse = _value(loss, scores, Targets.from_dense(targets), mask)
-    _say(_close(sparse, _value(loss, scores, targets, mask)), loss, "dense and sparse targets give different values")
+    _expect(_close(sparse, _value(loss, scores, targets, mask)), loss, "dense and sparse targets give different values")
 
 
 def _check_gradient(loss: Loss, scores: Tensor, targets: Tensor) -> None:
@@ -113,23 +114,23 @@ def _check_ends(loss: Loss, scores: Tensor, targets: Tensor) -> None:
     gradient = _gradient(loss, scores, targets)
     for name, column in (("first", 0), ("last", COLUMNS - 1)):
         # a loss on the hardest negatives may pass over a cell, but not over a column that is positive somewhere
-        _say(bool((gradient[:, column] != 0).any()), loss, f"the {name} label gets no gradient")
+        _expect(bool((gradient[:, column] != 0).any()), loss, f"the {name} label gets no gradient")
 
 
 def _check_direction(loss: Loss, scores: Tensor, targets: Tensor) -> None:
-    one = _gradient(loss, scores[:1], targets[:1])[0]
-    _say(bool(one[0] < 0), loss, "the gradient pushes a lone positive down")
-    _say(bool(one[1:].sum() > 0), loss, "the gradient pulls negatives up")
+    lone = _gradient(loss, scores[:1], targets[:1])[0]
+    _expect(bool(lone[0] < 0), loss, "the gradient pushes a lone positive down")
+    _expect(bool(lone[1:].sum() > 0), loss, "the gradient pulls negatives up")
     lower = _value(loss, scores - 1e-4 * _gradient(loss, scores, targets), targets)
-    _say(
+    _expect(
         bool(lower < _value(loss, scores, targets)), loss, "a small step along the negative gradient does not lower it"
     )
     hard = (targets > 0).to(scores)
     gradient = _gradient(loss, scores, hard)
     if getattr(loss, "raises_positives", False):
-        _say(bool((gradient[hard > 0] <= 0).all()), loss, "it claims to raise positives, and lowers one")
+        _expect(bool((gradient[hard > 0] <= 0).all()), loss, "it claims to raise positives, and lowers one")
     if getattr(loss, "lowers_negatives", False):
-        _say(bool((gradient[hard == 0] >= 0).all()), loss, "it claims to lower negatives, and raises one")
+        _expect(bool((gradient[hard == 0] >= 0).all()), loss, "it claims to lower negatives, and raises one")
 
 
 def _check_mask(loss: Loss, scores: Tensor, targets: Tensor) -> None:
@@ -138,10 +139,12 @@ def _check_mask(loss: Loss, scores: Tensor, targets: Tensor) -> None:
         mask[:, column] = False
         rest = [place for place in range(COLUMNS) if place != column]
         masked, removed = _value(loss, scores, targets, mask), _value(loss, scores[:, rest], targets[:, rest])
-        _say(_close(masked, removed), loss, f"a masked column is not the same as a removed one: {masked} and {removed}")
+        _expect(
+            _close(masked, removed), loss, f"a masked column is not the same as a removed one: {masked} and {removed}"
+        )
         gradient = _gradient(loss, scores, targets, mask)
-        _say(not gradient[:, column].any(), loss, "a masked cell gets gradient")
-        _say(
+        _expect(not gradient[:, column].any(), loss, "a masked cell gets gradient")
+        _expect(
             _close(gradient[:, rest], _gradient(loss, scores[:, rest], targets[:, rest])),
             loss,
             "masking moves gradients",
@@ -151,7 +154,7 @@ def _check_mask(loss: Loss, scores: Tensor, targets: Tensor) -> None:
 def _check_order(loss: Loss, scores: Tensor, targets: Tensor) -> None:
     order = torch.arange(COLUMNS - 1, -1, -1)
     same = _close(_value(loss, scores[:, order], targets[:, order]), _value(loss, scores, targets))
-    _say(same, loss, "the order of columns matters")
+    _expect(same, loss, "the order of columns matters")
 
 
 def _check_sizes(loss: Loss, scores: Tensor, targets: Tensor) -> None:
@@ -166,7 +169,7 @@ def _check_precision(loss: Loss, scores: Tensor, targets: Tensor) -> None:
     for dtype in (torch.bfloat16, torch.float16):
         _finite(loss, scores.to(dtype), targets, f"{dtype}")
         rounded = _value(loss, scores.to(dtype), targets).to(exact.dtype)
-        _say(_close(rounded, exact, 0.05), loss, f"{dtype} gives {rounded.item():.4g}, float64 {exact.item():.4g}")
+        _expect(_close(rounded, exact, 0.05), loss, f"{dtype} gives {rounded.item():.4g}, float64 {exact.item():.4g}")
 
 
 def _check_empty(loss: Loss, scores: Tensor, targets: Tensor) -> None:
@@ -182,17 +185,17 @@ def _check_empty(loss: Loss, scores: Tensor, targets: Tensor) -> None:
 
 
 def _finite(loss: Loss, scores: Tensor, targets: Tensor, what: str, mask: Tensor | None = None) -> None:
-    _say(bool(_value(loss, scores, targets, mask).isfinite()), loss, f"{what}: the value is not finite")
-    _say(bool(_gradient(loss, scores, targets, mask).isfinite().all()), loss, f"{what}: the gradient is not finite")
+    _expect(bool(_value(loss, scores, targets, mask).isfinite()), loss, f"{what}: the value is not finite")
+    _expect(bool(_gradient(loss, scores, targets, mask).isfinite().all()), loss, f"{what}: the gradient is not finite")
 
 
 def _check_reduction(loss: Loss, scores: Tensor, targets: Tensor) -> None:
     if not dataclasses.is_dataclass(loss) or not hasattr(loss, "reduction"):
         return
     rows, total, mean = (dataclasses.replace(loss, reduction=how)(scores, targets) for how in ("none", "sum", "mean"))
-    _say(rows.shape == (ROWS,), loss, f'reduction "none" has shape {tuple(rows.shape)}, not one value per row')
-    _say(_close(rows.sum(), total), loss, 'reduction "none" does not add up to "sum"')
-    _say(_close(rows.mean(), mean), loss, '"mean" is not the mean over rows')
+    _expect(rows.shape == (ROWS,), loss, f'reduction "none" has shape {tuple(rows.shape)}, not one value per row')
+    _expect(_close(rows.sum(), total), loss, 'reduction "none" does not add up to "sum"')
+    _expect(_close(rows.mean(), mean), loss, '"mean" is not the mean over rows')
 
 
 def _streams(loss: Loss) -> bool:
@@ -234,4 +237,4 @@ def _check_streamed(loss: Loss, generator: torch.Generator, targets: Tensor) -> 
             )
             for name, left, right in zip(names, run(call), plain, strict=True):
                 what = f"streamed in blocks of {block}, the {name} is not that of the plain form"
-                _say(_close(left, right, 1e-10), loss, what)
+                _expect(_close(left, right, 1e-10), loss, what)

@@ -221,6 +221,7 @@ def test_weights_that_are_no_numbers_never_reach_a_checkpoint(train, tmp_path):
 
 LIMIT = """
 import resource, sys
+from megalabel.__main__ import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 sys.exit(main(sys.argv[2:]))
 """

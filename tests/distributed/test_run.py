@@ -34,7 +34,7 @@ def train(out, *more, recipe="unidec-cpu"):
 
 
 def weights(folder):
-    files = [folder / "model" / "heads.safetensors", folder / "model" / "encoder" / "bag.safetensors"]
+    files = [folder / "model" / "heads.safetensors", folder / "model" / "encoders" / "encoder" / "bag.safetensors"]
     return {name: value for path in files for name, value in load_file(path).items()}
 
 

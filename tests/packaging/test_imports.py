@@ -15,43 +15,80 @@ SOURCE = Path(megalabel.__file__).parent
 
 # A module imports only from modules to its left, or from its own package.
 ORDER = [
-    "_version", "errors", "settings", "compiled", "split_mix", "progress", "ranks", "types", "files", "data", "metrics",
-    "graphs", "augment", "index", "losses", "encoders", "heads", "fusion", "batching", "recipes", "training", "model",
-    "trainer", "report", "serve", "plan", "integrations", "cli", "__main__",
+    "_version", "errors", "settings", "compiled", "split_mix", "progress", "ranks", "types", "files", "device", "data",
+    "metrics", "graphs", "augment", "index", "losses", "encoders", "heads", "network", "fusion", "batching", "recipes",
+    "training", "model", "trainer", "report", "serve", "plan", "integrations", "cli", "__main__",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "testing"}  # the front door, contract checks
+INFERENCE = {"heads", "network", "fusion", "model", "serve", "integrations"}  # what serves a model, without training
+LONGEST = 400  # lines of a file
 
 
-def top(path):
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+def sources():
+    """Yield every source file with its name in the package."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield path.relative_to(SOURCE).as_posix(), path
 
 
-def imported(path):
+def package(name):
+    return name.split("/")[0].removesuffix(".py")
+
+
+def imports(path):
+    """Yield the packages a file imports from, wherever in the file, with the line of each."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("megalabel"):
-            names = (
-                [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "megalabel" else [node.module]
-            )
-            yield from (name.split(".")[1] for name in names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: write out the whole name of an import"
+            module = node.module or ""
+            names = [f"{module}.{alias.name}" for alias in node.names] if module == "megalabel" else [module]
         elif isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("megalabel."))
-
-
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_point_left(path):
-    here = top(path)
-    if here in ANYWHERE:
-        return
-    assert here in ORDER, f"{here} has no place in the order of packages"
-    for name in imported(path):
-        if name == "__version__":
+            names = [alias.name for alias in node.names]
+        else:
             continue
-        assert name in ORDER[: ORDER.index(here) + 1], f"{path} imports megalabel.{name}, which lies to its right"
+        for name in names:
+            if name.startswith("megalabel.") and name != "megalabel.__version__":
+                yield name.split(".")[1], node.lineno
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_files_can_be_read_in_one_sitting(path):
-    assert len(path.read_text().splitlines()) <= 400
+def test_imports_point_left():
+    packages = {package(name) for name, _ in sources()}
+    assert packages - ANYWHERE == set(ORDER), "every package has a place in the order"
+    offenders = [
+        f"{name}:{line} imports megalabel.{imported}, which is not to its left"
+        for name, path in sources()
+        if package(name) not in ANYWHERE
+        for imported, line in imports(path)
+        if imported not in ORDER[: ORDER.index(package(name)) + 1]
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_inference_imports_no_training():
+    offenders = [
+        f"{name}:{line} imports megalabel.{imported}"
+        for name, path in sources()
+        if package(name) in INFERENCE
+        for imported, line in imports(path)
+        if imported == "training"
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_files_can_be_read_in_one_sitting():
+    lines = {name: len(path.read_text().splitlines()) for name, path in sources()}
+    offenders = [f"{name} has {count} lines" for name, count in lines.items() if count > LONGEST]
+    assert not offenders, "\n".join(offenders)
+
+
+def loaded_by(*modules):
+    """Return the names of all modules that a new process has loaded after an import."""
+    code = f"import sys, json, {', '.join(modules)}; print(json.dumps(sorted(sys.modules)))"
+    return json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+
+
+@pytest.mark.parametrize("module", ["megalabel.model", "megalabel.serve.app"])
+def test_a_served_model_loads_no_training(module):
+    assert not [name for name in loaded_by(module) if name.startswith("megalabel.training")]
 
 
 def best_seconds(*command, tries=5):
@@ -73,13 +110,9 @@ def test_help_is_fast():
     assert best_seconds(sys.executable, "-m", "megalabel", "--help") < 0.5
 
 
-@pytest.mark.parametrize(
-    "module", ["megalabel.data", "megalabel.metrics", "megalabel.data.formats.folder", "megalabel.types"]
-)
-def test_data_and_metrics_load_no_torch(module):
-    code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"
-    found = json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
-    assert not {"torch", "transformers", "pandas", "pyarrow", "matplotlib"} & set(found)
+def test_data_and_metrics_load_no_torch():
+    modules = loaded_by("megalabel.data", "megalabel.metrics", "megalabel.data.formats.folder", "megalabel.types")
+    assert not {"torch", "transformers", "pandas", "pyarrow", "matplotlib"} & set(modules)
 
 
 def test_public_names_are_there_and_documented():

@@ -1,10 +1,11 @@
-"""Tokens: ragged gather, joining, and each text once."""
+"""Tokens: ragged gather, joining, and each text once. Batches: views that move together."""
 
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megalabel.types import Tokens
+from megalabel.types import LABELS, Batch, Targets, Tokens, View
 
 texts = st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=12)
 
@@ -26,6 +27,15 @@ def test_take_equals_a_loop(rows, data):
     taken = tokens_of(rows).take(wanted, length)
     assert lists(taken) == [rows[i][:length] for i in wanted]
     assert taken.ids.dtype == np.uint16
+
+
+@given(texts, st.data())
+def test_cut_equals_a_slice(rows, data):
+    start = data.draw(st.integers(0, len(rows)))
+    stop = data.draw(st.integers(start, len(rows)))
+    tokens = tokens_of(rows)
+    assert lists(tokens.cut(start, stop)) == rows[start:stop]
+    assert np.shares_memory(tokens.cut(start, stop).ids, tokens.ids) or not sum(map(len, rows[start:stop]))
 
 
 @given(texts)
@@ -59,3 +69,18 @@ def test_mapped_ids_are_read_where_they_lie(tmp_path):
     assert type(mapped.take([2, 0]).ids) is np.ndarray
     few, inverse = mapped.unique()
     assert lists(few) == lists(mapped) and inverse.tolist() == [0, 1, 2]
+
+
+def test_a_batch_moves_with_all_its_views():
+    targets = Targets.from_dense(torch.eye(2))
+    labels = View(targets, pool=torch.tensor([3, 5]), mask=torch.ones(2, 2, dtype=torch.bool))
+    groups = View(targets, candidates=torch.tensor([[0, 1], [1, -1]]))
+    batch = Batch(torch.tensor([7, 8]), {LABELS: labels, "groups": groups})
+    assert batch.view is labels
+    moved = batch.to("meta")
+    assert list(moved.views) == [LABELS, "groups"]
+    parts = [moved.queries, moved.view.pool, moved.view.mask, moved.views["groups"].candidates]
+    parts += [part for view in moved.views.values() for part in (view.targets.rows, view.targets.values)]
+    assert {part.device.type for part in parts} == {"meta"}
+    assert moved.view.candidates is moved.views["groups"].pool is None
+    assert torch.equal(batch.view.targets.dense(), torch.eye(2))

@@ -29,7 +29,7 @@ class Cells(NamedTuple):
 
 
 def gather(matrix: csr_matrix, rows: NDArray[np.int64]) -> Cells:
-    """Return the stored cells of ``rows`` [B]; a row may be asked for twice."""
+    """Return the stored cells of ``rows`` [B]; a row may be listed twice."""
     first = matrix.indptr[rows].astype(np.int64)
     counts = matrix.indptr[rows + 1] - first
     starts = _starts(counts)
@@ -44,8 +44,8 @@ def draw_one_each(
     """Draw ``times`` cells of each row with replacement, in proportion to value: [B, times]; no row may be empty."""
     total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
     low, high = total[starts[:-1], None], total[starts[1:], None]
-    wanted = low + rng.random((len(starts) - 1, times)) * (high - low)
-    cells: NDArray[np.int64] = np.searchsorted(total, wanted, side="right") - 1
+    points = low + rng.random((len(starts) - 1, times)) * (high - low)
+    cells: NDArray[np.int64] = np.searchsorted(total, points, side="right") - 1
     return np.clip(cells, starts[:-1, None], starts[1:, None] - 1)
 
 
@@ -53,21 +53,21 @@ def most_frequent(
     labels: NDArray[np.int64],
     limit: int | None,
     rng: np.random.Generator,
-    known: NDArray[np.int64] | None = None,
+    excluded: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """Return the distinct labels not ``known`` (sorted), at most ``limit``, those named most often; ties by chance."""
-    found, counts = np.unique(labels, return_counts=True)
-    if known is not None:
-        new = ~places(known, found)[1]
-        found, counts = found[new], counts[new]
-    if limit is None or len(found) <= limit:
-        return found
+    """Return the ``limit`` most frequent distinct labels that are not ``excluded`` (sorted); ties by chance."""
+    distinct, counts = np.unique(labels, return_counts=True)
+    if excluded is not None:
+        new = ~places(excluded, distinct)[1]
+        distinct, counts = distinct[new], counts[new]
+    if limit is None or len(distinct) <= limit:
+        return distinct
     keys = counts + rng.random(len(counts))
-    return found[np.argpartition(-keys, limit)[:limit]]
+    return distinct[np.argpartition(-keys, limit)[:limit]]
 
 
 def places(pool: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return where each label would stand in the sorted pool, and if it is there."""
+    """Return the position of each label in the sorted pool, and whether the pool holds it."""
     if len(pool) == 0:
         return np.zeros(len(labels), dtype=np.int64), np.zeros(len(labels), dtype=bool)
     place = np.minimum(np.searchsorted(pool, labels), len(pool) - 1)

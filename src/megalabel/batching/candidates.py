@@ -1,4 +1,4 @@
-"""Candidates: from the rows of a batch to labels of each row's own, with their targets."""
+"""Candidates: a list of labels for each row of a batch, with targets."""
 
 from __future__ import annotations
 
@@ -100,14 +100,14 @@ class CandidateBuilder:
         return Batch(torch.from_numpy(rows), {LABELS: view})
 
     def statistics(self, batch: Batch) -> dict[str, float]:
-        """Return candidates per query, positives among them, and the mean share of a query's positives there."""
-        found = np.bincount(batch.view.targets.rows.numpy(), minlength=len(batch.queries))
+        """Return candidates per query, positives among them, and the mean share of a query's positives among them."""
+        positives = np.bincount(batch.view.targets.rows.numpy(), minlength=len(batch.queries))
         counts = np.diff(self._truth.indptr)[batch.queries.numpy()]
         sizes = [] if batch.view.mask is None else batch.view.mask.numpy().sum(axis=1)
         return {
             "pool_size": float(np.mean(sizes)) if len(sizes) else 0.0,
-            "positives_per_query": float(found.mean()) if len(found) else 0.0,
-            "positives_covered": float((found / counts).mean()) if len(found) else 0.0,
+            "positives_per_query": float(positives.mean()) if len(positives) else 0.0,
+            "positives_covered": float((positives / counts).mean()) if len(positives) else 0.0,
         }
 
     def _drawn(self, rows: NDArray[np.int64], cells: Cells, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -120,9 +120,9 @@ class CandidateBuilder:
         drawn = np.sort(np.concatenate(parts, axis=1), axis=1)
         drawn[:, 1:][drawn[:, 1:] == drawn[:, :-1]] = -1
         ignored = gather(self._filtered, rows)
-        known = np.concatenate([part.rows * labels + part.labels for part in (cells, ignored)])
+        excluded = np.concatenate([part.rows * labels + part.labels for part in (cells, ignored)])
         places = np.arange(len(rows))[:, None] * labels + drawn
-        drawn[np.isin(places, known) & (drawn >= 0)] = -1
+        drawn[np.isin(places, excluded) & (drawn >= 0)] = -1
         return drawn
 
     @cached_property

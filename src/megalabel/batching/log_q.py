@@ -84,10 +84,10 @@ class EntryChance:
 
     @cached_property
     def _rarest(self) -> float:
-        known = self.rates[self.rates > 0]
-        if len(known) == 0:
-            raise DataError("no label has a training row, so no chance of one to enter a pool is known")
-        return float(known.min())
+        positive = self.rates[self.rates > 0]
+        if len(positive) == 0:
+            raise DataError("no label has a training row, so no label has a chance to enter a pool")
+        return float(positive.min())
 
     def log_q(self, pool: Tensor) -> Tensor:
         """Return log pi [P] of the labels ``pool`` [P]."""

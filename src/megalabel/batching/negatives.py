@@ -59,9 +59,9 @@ class Mined:
         for turn in range(min(self.eta, lists.shape[1])):  # a partial shuffle, all rows at once
             other = turn + (rng.random(len(rows)) * (length - turn)).astype(np.int64)
             live = turn < length
-            here, there = row[live], other[live]
-            picked = lists[here, there]
-            lists[here, there] = lists[here, turn]
+            rows_left, places = row[live], other[live]
+            picked = lists[rows_left, places]
+            lists[rows_left, places] = lists[rows_left, turn]
             drawn.append(picked)
         return np.concatenate(drawn).astype(np.int64) if drawn else np.empty(0, dtype=np.int64)
 
@@ -81,7 +81,7 @@ class Uniform:
             raise SettingError(f"n must be at least 1, not {self.n}", remedy="leave uniform negatives out for none")
 
     def draw(self, rows: NDArray[np.int64], labels: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return n different ids, or all labels where there are no more."""
+        """Return n different ids, or all labels if there are no more."""
         if self.n >= labels:
             return np.arange(labels)
         return rng.choice(labels, self.n, replace=False, shuffle=False)
@@ -121,13 +121,13 @@ def mine(
         raise DataError(f"{len(queries)} query vectors but {targets.shape[0]} rows of targets")
     if top < 1:
         raise SettingError(f"top must be at least 1, not {top}")
-    found = np.empty((len(queries), top), dtype=np.int32)
+    mined = np.empty((len(queries), top), dtype=np.int32)
     filtered = pairs_matrix(filter, targets.shape)
     for start in range(0, len(queries), chunk):
         part = slice(start, start + chunk)
-        known = _ones(targets[part]) + filtered[part]
-        found[part] = index.search(queries[part], top, exclude=known).ids
-    return found
+        excluded = _ones(targets[part]) + filtered[part]
+        mined[part] = index.search(queries[part], top, exclude=excluded).ids
+    return mined
 
 
 def pairs_matrix(pairs: NDArray[np.int64] | None, shape: tuple[int, int]) -> sparse.csr_matrix:

@@ -57,7 +57,7 @@ class PoolBuilder:
         unsampled: what becomes of the other positives: "mask" takes them out of the loss, "negative"
             leaves them in it as negatives.
         all_labels: the pool is every label (``Batch.pool`` None); the arguments about
-            the pool do not count. A mask, where there is something to mask, takes B x L bytes.
+            the pool do not count. A mask, if anything is masked, takes B x L bytes.
         keep_empty: keep rows without a positive in the pool.
 
     >>> from scipy.sparse import csr_matrix
@@ -101,19 +101,16 @@ class PoolBuilder:
     def statistics(self, batch: Batch) -> dict[str, float]:
         """Return pool size, positives in the pool per query, and the mean share of a query's positives in the pool."""
         cells = gather(self.truth, batch.queries.numpy())
-        size = self.targets.shape[1] if batch.view.pool is None else len(batch.view.pool)
-        inside = (
-            np.ones(len(cells.labels), dtype=bool)
-            if batch.view.pool is None
-            else _inside(batch.view.pool.numpy(), cells)
-        )
-        found = np.bincount(cells.rows[inside], minlength=len(batch.queries))
+        pool = batch.view.pool
+        size = self.targets.shape[1] if pool is None else len(pool)
+        inside = np.ones(len(cells.labels), dtype=bool) if pool is None else _inside(pool.numpy(), cells)
+        positives = np.bincount(cells.rows[inside], minlength=len(batch.queries))
         counts = np.diff(cells.starts)
         full = counts > 0
         return {
             "pool_size": float(size),
-            "positives_per_query": float(found.mean()) if len(found) else 0.0,
-            "positives_covered": float((found[full] / counts[full]).mean()) if full.any() else 0.0,
+            "positives_per_query": float(positives.mean()) if len(positives) else 0.0,
+            "positives_covered": float((positives[full] / counts[full]).mean()) if full.any() else 0.0,
         }
 
     @cached_property
@@ -158,7 +155,7 @@ class PoolBuilder:
 
     def _grow(self, pool: NDArray[np.int64], labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         room = None if self.cap is None else self.cap - len(pool)
-        return np.sort(np.concatenate([pool, most_frequent(labels, room, rng, known=pool)]))
+        return np.sort(np.concatenate([pool, most_frequent(labels, room, rng, excluded=pool)]))
 
     def _batch(
         self, rows: NDArray[np.int64], cells: Cells, pool: NDArray[np.int64] | None, rng: np.random.Generator
@@ -195,7 +192,7 @@ def _inside(pool: NDArray[np.int64], cells: Cells) -> NDArray[np.bool_]:
 
 
 def _columns(cells: Cells, pool: NDArray[np.int64] | None) -> Cells:
-    """Return the cells whose label is in the pool, named by its place there."""
+    """Return the cells whose label is in the pool, by its position there."""
     if pool is None:
         return cells
     place, inside = places(pool, cells.labels)

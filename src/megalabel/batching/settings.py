@@ -1,4 +1,7 @@
-"""Settings of batching: which queries share a step, and which labels they are scored against."""
+"""Settings of batching: which queries share a step, and which labels they are scored against.
+
+Builders load when they are used: a recipe is read, and a run planned, without torch.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, PositiveInt, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from megalabel.batching.candidates import CandidateBuilder
-from megalabel.batching.log_q import EntryChance, RunningLogQ
 from megalabel.batching.negatives import Mined, Negatives, Uniform
-from megalabel.batching.pool import PoolBuilder
 from megalabel.batching.positives import All, One, Picker, Some
 from megalabel.settings import NonNegativeInt, Settings, one_of
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
+
+    from megalabel.batching.candidates import CandidateBuilder
+    from megalabel.batching.log_q import EntryChance, RunningLogQ
+    from megalabel.batching.pool import PoolBuilder
 
 __all__ = [
     "BATCHING_KINDS",
@@ -232,6 +236,8 @@ class Batching(Settings):
             filter: [n, 2] pairs (row, label) that are neither right nor wrong, or None.
             mined: [N, top] hard negatives of each row; empty before the first refresh.
         """
+        from megalabel.batching.pool import PoolBuilder
+
         return PoolBuilder(targets, filter, all_labels=True, **self._loss_options())
 
     def log_q_estimate(
@@ -306,6 +312,8 @@ class PoolBatching(SampledBatching):
         self, targets: csr_matrix, filter: NDArray[np.int64] | None, mined: NDArray[np.int32]
     ) -> PoolBuilder | CandidateBuilder:
         """Return the builder of pools; arguments as in :meth:`Batching.builder`."""
+        from megalabel.batching.pool import PoolBuilder
+
         negatives: list[Negatives] = []
         if self.mines and len(mined):
             negatives.append(Mined(mined, self.negatives.mined))
@@ -326,6 +334,9 @@ class PoolBatching(SampledBatching):
         self, targets: csr_matrix, filter: NDArray[np.int64] | None, batch_size: int
     ) -> EntryChance | RunningLogQ | None:
         """Return the exact chance where it has a formula, else a running count; None without ``log_q``."""
+        from megalabel.batching.log_q import EntryChance, RunningLogQ
+        from megalabel.batching.pool import PoolBuilder
+
         if not self.log_q:
             return None
         if self.clusters or self.mines or self.negatives.uniform or self.cap is not None:
@@ -348,6 +359,8 @@ class CandidateBatching(SampledBatching):
         self, targets: csr_matrix, filter: NDArray[np.int64] | None, mined: NDArray[np.int32]
     ) -> PoolBuilder | CandidateBuilder:
         """Return the builder of candidates; arguments as in :meth:`Batching.builder`."""
+        from megalabel.batching.candidates import CandidateBuilder
+
         return CandidateBuilder(
             targets,
             filter,

@@ -33,7 +33,7 @@ def reproduce(
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the published setting.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="In place of the recipe's seed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Replaces the recipe's seed.")] = None,
     device: OwnDeviceOption = None,
     dry: Annotated[bool, typer.Option("--dry", help="Print setting, published figures and cost, and stop.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Run even if data or machine speak against it.")] = False,
@@ -61,7 +61,7 @@ def reproduce(
     from megalabel.training.phase import Stopped
 
     find_device(device or "auto")
-    load_recipe(recipe, changes or [])  # a mistake there is told before data is read
+    load_recipe(recipe, changes or [])  # report a mistake before the data is read
     named = None if known_as is None else find_official_set(known_as)
     if data is None and (named is None or not dry):
         raise SettingError(
@@ -81,15 +81,15 @@ def reproduce(
     assert dataset is not None
     folder = out or Path("runs") / f"{plan.recipe.name}-{official.name}"
     try:
-        found = run(plan, dataset, folder, resume=resume, say=say)
+        result = run(plan, dataset, folder, resume=resume, say=say)
     except Stopped:
         say(f"stopped, and saved; give the same command again with --out {shlex.quote(str(folder))} --resume")
         raise
-    print_json(found.to_dict()) if as_json else _show(found)
+    print_json(result.to_dict()) if as_json else _show(result)
 
 
 def _load(source: str, data_format: str | None, named: OfficialSet | None) -> Dataset:
-    """Read the set; a name given decides whether titles alone are read."""
+    """Read the set; a given name decides whether only titles are read."""
     from megalabel.data.formats import Options
     from megalabel.data.load import load
 
@@ -127,19 +127,19 @@ def _explain(plan: ReproductionPlan) -> None:
     typer.echo(f"{RULE}\n\n{dump_recipe(plan.recipe)}", nl=False)
 
 
-def _show(found: Reproduction) -> None:
+def _show(result: Reproduction) -> None:
     """Print ours beside theirs."""
     from megalabel.report.reproduce import RULE
 
-    plan, (a, b) = found.plan, found.propensity
+    plan, (a, b) = result.plan, result.propensity
     typer.echo(f"{plan.recipe.name} on {plan.official.name}, test rows, seed {plan.recipe.seed}, A {a:g}, B {b:g}\n")
-    typer.echo(found.table().text())
+    typer.echo(result.table().text())
     if plan.published is not None:
-        typer.echo(f"\nin all: {found.verdict} ({RULE})\ntheirs: {plan.published.source}")
+        typer.echo(f"\nin all: {result.verdict} ({RULE})\ntheirs: {plan.published.source}")
     if plan.changes:
         typer.echo(f"ours differs from the published setting: {', '.join(plan.changes)}")
 
 
 def _time(hours: float) -> str:
-    """Return hours, or days where there are many."""
+    """Return hours, or days from two days on."""
     return f"{hours:,.1f} hours" if hours < 48 else f"{hours / 24:,.0f} days"

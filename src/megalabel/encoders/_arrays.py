@@ -1,4 +1,4 @@
-"""Named numpy arrays and settings in a folder, with errors a user can read."""
+"""Named arrays in safetensors files, with settings beside them; errors are one line a user can read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from os import PathLike
 
     import numpy as np
+    from torch import Tensor
 
-__all__ = ["read_part", "write_part"]
+__all__ = ["read_part", "read_tensors", "write_part", "write_tensors"]
 
 
 def write_part(
     folder: str | PathLike[str], name: str, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Write ``name``.json and ``name``.safetensors into a folder, in place of an older one, or nothing."""
+    """Write ``name``.json and ``name``.safetensors into a folder that replaces an older one."""
     import numpy as np
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -38,11 +39,11 @@ def write_part(
 
 
 def read_part(
-    folder: str | PathLike[str], name: str, known: Iterable[str], *wanted: Iterable[str]
+    folder: str | PathLike[str], name: str, valid: Iterable[str], *groups: Iterable[str]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the settings, without ``kind``, and the arrays that :func:`write_part` wrote.
 
-    Settings must be among ``known``; the names of the arrays must be those of one ``wanted`` group.
+    Settings must be among ``valid``; the names of the arrays must be those of one of the ``groups``.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -54,17 +55,49 @@ def read_part(
         raise DataError(f"the settings cannot be read ({error})", path=path) from error
     if not isinstance(settings, dict) or settings.pop("kind", None) != name:
         raise DataError(f"these are not the settings of {name!r}", path=path)
-    known = list(known)
+    valid = list(valid)
     for setting in settings:
-        if setting not in known:
-            raise SettingError(f"{name!r} has no setting {setting!r}", path=path, remedy=nearest(setting, known))
+        if setting not in valid:
+            raise SettingError(f"{name!r} has no setting {setting!r}", path=path, remedy=nearest(setting, valid))
     path = path.with_suffix(".safetensors")
     try:
         arrays: dict[str, np.ndarray] = load_file(path)
     except (OSError, SafetensorError) as error:
         what = "no such file" if not path.is_file() else f"the weights cannot be read ({error})"
         raise DataError(what, path=path, remedy="copy the folder again") from error
-    groups = [sorted(group) for group in wanted]
-    if sorted(arrays) not in groups:
-        raise DataError(f"the file holds {sorted(arrays)}, {' or '.join(map(str, groups))} was expected", path=path)
+    expected = [sorted(group) for group in groups]
+    if sorted(arrays) not in expected:
+        raise DataError(f"the file holds {sorted(arrays)}, {' or '.join(map(str, expected))} was expected", path=path)
     return settings, arrays
+
+
+def read_tensors(path: Path, shapes: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Read a file that must hold exactly these names, each in this shape and type."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        what = "no such file" if not path.is_file() else f"the weights cannot be read ({error})"
+        raise DataError(what, path=path, remedy="copy the folder again") from error
+    for name in sorted(tensors.keys() | shapes.keys()):
+        actual, expected = (
+            "nothing" if tensor is None else f"{list(tensor.shape)} {tensor.dtype}"
+            for tensor in (tensors.get(name), shapes.get(name))
+        )
+        if actual != expected:
+            remedy = "the settings must be those the weights were made with"
+            raise DataError(f"{name} is {actual}, {expected} was expected", path=path, remedy=remedy)
+    return tensors
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write the tensors into one file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except (OSError, SafetensorError) as error:
+        raise WriteError(f"could not write the weights ({error})", path=path) from error

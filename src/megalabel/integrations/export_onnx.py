@@ -50,7 +50,7 @@ def export_onnx(
     Args:
         model: a trained model with a transformer encoder.
         folder: where to write.
-        head: a head with ``tower: text``; by default the first.
+        head: a head of kind text; by default the first.
         int8: also write model.int8.onnx, with 8-bit weights and dynamically quantised activations;
             smaller and faster on most CPUs, slightly less accurate (see :func:`measure_onnx`).
         overwrite: replace a folder that is not empty.
@@ -77,11 +77,12 @@ class _Graph(nn.Module):
         self.transformer: nn.Module = transformer
         self.head: DenseHead = tower.head
         self.project = tower.encoder.project
-        self.pool, self.layers_of, self.ask = tower.encoder._pool, tower.encoder._layers_of, tower.encoder._ask()
+        self.pool, self.states, self.layers = tower.encoder._pool, tower.encoder._states, tower.encoder._plain_layers
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
-        out = self.transformer(input_ids=input_ids, attention_mask=attention_mask, **self.ask)
-        vectors = torch.cat([self.pool(hidden, attention_mask) for hidden in self.layers_of(out)], dim=1)
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        states = self.states(self.transformer, self.layers, **inputs)
+        vectors = torch.cat([self.pool(hidden, attention_mask) for _, hidden in states], dim=1)
         vectors = vectors if self.project is None else linear(vectors, self.project)
         return self.head.query(vectors, search=True), self.head.labels(None, vectors, search=True)[0]
 

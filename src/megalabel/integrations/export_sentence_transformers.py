@@ -37,7 +37,7 @@ def export_sentence_transformers(
     Args:
         model: a trained model with a transformer encoder.
         folder: where to write.
-        head: a head with ``tower: text``; by default the first.
+        head: a head of kind text; by default the first.
         overwrite: replace a folder that is not empty.
     """
     if find_spec("sentence_transformers") is None:

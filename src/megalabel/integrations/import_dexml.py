@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from megalabel.encoders import TransformerEncoder
+from megalabel.encoders._arrays import write_tensors
 from megalabel.encoders._source import folder_of, stays_local
-from megalabel.encoders._tensors import write_tensors
 from megalabel.errors import DataError, MissingExtraError, SettingError
 from megalabel.model import LabelStats, Model
 from megalabel.recipes.build import build_network

@@ -1,8 +1,8 @@
-"""Multi-label losses on a block of scores, and their streamed form that never holds the block.
+"""Multi-label losses on a block of scores, and a streamed form that never holds the block.
 
-Every loss is ``loss(scores [B, P], targets, mask=None)`` and knows nothing of models.
-``streamed(loss, queries, labels, targets)`` gives the same number and the same gradients
-from the two sides of the scores, in memory that does not grow with B x P.
+Every loss is called as ``loss(scores [B, P], targets, mask=None)`` and never sees a model.
+``streamed(loss, queries, labels, targets)`` computes the same value and gradients from the
+two sides of the scores, in memory that does not grow with B x P.
 """
 
 from __future__ import annotations

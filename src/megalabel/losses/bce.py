@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from megalabel.ranks import Ranks
     from megalabel.types import Positives, Stream
 
-FOLD = 20.0  # four exponentials of scores up to here can be multiplied in float32
+FOLD = 20.0  # the product of four exponentials of scores up to this fits float32
 FAR = 40.0  # above it, softplus(x) is x to the last bit of float64
 
 
@@ -62,23 +62,22 @@ class LossWithBCE(SymmetricSettings):
 
 @dataclass(frozen=True)
 class BCE(RowLoss):
-    r"""Ask of every label on its own: does it belong to the query or not?
+    r"""Decide for each label independently whether it belongs to the query.
 
     .. math::
         \ell_i = \sum_l y_{il} \log(1 + e^{-s_{il}}) + (1 - y_{il}) \log(1 + e^{s_{il}})
 
         \partial \ell_i / \partial s_{il} = \sigma(s_{il}) - y_{il}
 
-    Summed over labels, then the mean over rows; ``reduction="cells"`` is the mean over
-    both, as published code has it, small beside the losses of a whole row. Soft targets y in (0, 1] are real-valued
-    targets: the optimum of a cell is :math:`\sigma(s) = y`. A row without positives keeps
-    the pure negative term. ``log_q`` is taken from the scores of negatives, which for
-    small probabilities is the same as weighting a sampled negative by 1/q.
+    Summed over labels, then averaged over rows; ``reduction="cells"`` averages over both, as
+    published code does, which is small beside the loss of a whole row. Soft targets y in (0, 1]
+    are real-valued targets: the optimum of a cell is :math:`\sigma(s) = y`. A row without
+    positives keeps its negative terms. ``log_q`` is subtracted from the scores of negatives,
+    which for small probabilities equals weighting a sampled negative by 1/q.
 
-    Cosines lie in [-1, 1], so that a bare BCE on them cannot say "no" to a million
-    labels: give it a temperature and a bias, learnt if you like (Zhai et al. 2023,
-    "Sigmoid loss for language image pre-training"). They belong to the scores, not to
-    the loss:
+    Cosines lie in [-1, 1], so BCE on bare cosines cannot reject a million labels: use a
+    temperature and a bias, fixed or learnt (Zhai et al. 2023, "Sigmoid loss for language
+    image pre-training"). They belong to the scores, not to the loss:
 
     >>> import torch
     >>> from megalabel.losses import BCE, streamed

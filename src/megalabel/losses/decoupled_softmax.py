@@ -42,15 +42,14 @@ class DecoupledSoftmax(RowLoss):
         \partial \ell_i / \partial s_p = -a_p (1 - q_p), \qquad
         \partial \ell_i / \partial s_n = e^{s_n - N} \sum_p a_p (1 - q_p)
 
-    A positive is never pushed down: an easy one saturates and leaves the gradient to the
+    A positive is never pushed down: an easy positive saturates and leaves the gradient to the
     hard ones. Gupta et al. 2024, "Dual-encoders for extreme multi-label classification"
-    (DEXML), equation 5. Equals :class:`Softmax` when a row has one positive. It is neither
-    :class:`SupCon`, whose denominator keeps the other positives, nor DCL, which
+    (DEXML), equation 5. Equals :class:`Softmax` if each row has one positive. Differs
+    from :class:`SupCon`, whose denominator keeps the other positives, and from DCL, which
     drops the positive itself.
 
-    Soft targets y in (0, 1] are weights y / sum(y) on the positives. Rows without
-    positives, and rows without negatives, give 0. ``log_q`` makes
-    negatives enter as e^s / q (see :class:`Softmax`).
+    Soft targets y in (0, 1] are weights y / sum(y) on the positives. Rows without positives
+    or without negatives give 0. With ``log_q``, negatives enter as e^s / q (see :class:`Softmax`).
 
     Example:
         >>> import torch

@@ -51,15 +51,15 @@ class ProbabilisticContrastive(RowLoss):
         \partial / \partial s_n = \frac{c\, e^{d (s_n - 1)}}{1 - c\, e^{d (s_n - 1)}}
 
     Dahiya et al. 2021, "SiameseXML: Siamese networks meet extreme classifiers with 100M
-    labels", in the two forms of its code. As the defaults stand, stage 2: all negatives,
+    labels", in the two forms of its code. The defaults are those of stage 2: all negatives
     except those whose term is below ``threshold``. Stage 1 is
     ``ProbabilisticContrastive(c=0.9, d=1.5, k=2, threshold=0.0, scaled=False)``: only the
     k highest negatives of each row, without the factor 1/d.
 
     Takes cosines with temperature 1. The formula has a pole at s = 1 - log(c)/d, above
-    every cosine; scores beyond halfway between 1 and the pole are clamped there (and get
-    no gradient). Summed over labels, then the mean over rows. A row without positives
-    keeps the negative terms. Soft targets y in (0, 1] weight the positive term.
+    every cosine; scores more than halfway from 1 to the pole are clamped to that point and
+    get no gradient. Summed over labels, then averaged over rows. A row without positives
+    keeps its negative terms. Soft targets y in (0, 1] weight the positive term.
 
     Example:
         >>> import torch
@@ -102,7 +102,7 @@ class ProbabilisticContrastive(RowLoss):
 
     @property
     def _floor(self) -> float:
-        """Score below which a negative's term is under the threshold; -inf when there is none."""
+        """Score below which a negative's term is under the threshold; -inf without a threshold."""
         if self.threshold == 0:
             return -math.inf
         return 1 + math.log(-math.expm1(-self.threshold / self._scale) / self.c) / self.d

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from megalabel.types import Positives, Stream, Targets
 
 CELLS = 1 << 18  # cells of a column chunk of the plain form: 1 MiB of float32, which stays in cache
-WIDTH = 4096  # and its widest: the search knows one maximum per chunk
+WIDTH = 4096  # widest chunk: the search knows the highest scores of each chunk only
 
 
 class SoftTopKSettings(LossWithBCE):
@@ -44,34 +44,34 @@ class SoftTopKSettings(LossWithBCE):
 
 @dataclass(frozen=True)
 class SoftTopK(RowLoss):
-    r"""Ask for every positive to be among the soft top k of its row.
+    r"""Push every positive into the soft top k of its row.
 
     .. math::
         \pi_{il} = \sigma(\alpha (s_{il} + t_i)), \quad t_i \text{ such that } \sum_l \pi_{il} = k, \qquad
         \ell_i = - \sum_{p \in P_i} a_{ip} \log \pi_{ip}
 
-    with a = y / sum(y). Gupta et al. 2024 (DEXML), section 4.3; the operator is credited
-    there to T. Ahle. t is solved per row, not a setting; its derivative comes from the
-    constraint. With v = pi (1 - pi) and V = sum(v),
+    with a = y / sum(y). Gupta et al. 2024 (DEXML), section 4.3, which
+    credits the operator to T. Ahle. t is solved for each row, it is not a setting; its
+    derivative follows from the constraint. With v = pi (1 - pi) and V = sum(v),
 
     .. math::
         \partial t / \partial s_j = - v_j / V, \qquad
         \partial \ell_i / \partial s_j = -\alpha a_j (1 - \pi_j) + \frac{v_j}{V} \sum_p \alpha a_p (1 - \pi_p)
 
-    Small k aims at precision at the top, large k at recall. ``k="positives"`` takes the
-    number of positives of the row. When a row has more positives than k, the constraint
-    makes them compete, and the top ones are pushed down: sample at most k and mask the
-    rest, or choose a larger k. When k is at or above the number of cells of the row, all
-    are in: the row gives 0. Masked cells are out of the sum. Rows without positives give
-    0. Soft targets y in (0, 1] are weights y / sum(y). ``log_q`` is taken from the scores
-    of negatives before the threshold is sought.
+    A small k favours precision at the top, a large k favours recall. ``k="positives"`` uses
+    the number of positives of the row. If a row has more positives than k, the constraint
+    makes them compete, and the highest are pushed down: sample at most k and mask the
+    rest, or choose a larger k. If k is at least the number of cells of the row, all
+    memberships are 1 and the row gives 0. Masked cells are left out of the sum. Rows without
+    positives give 0. Soft targets y in (0, 1] are weights y / sum(y). ``log_q`` is subtracted
+    from the scores of negatives before the search for the threshold.
 
-    The threshold is found in a few passes over the scores (see ``_threshold.py``), from a
-    bracket that holds for any number of labels, to the precision of the type: the
-    memberships sum to k within 1e-4 over 1.3 million labels in float32.
+    The search takes a few passes over the scores (see ``streaming/threshold.py``), starts
+    from a bracket that holds for any number of labels, and is exact to the precision of the
+    type: in float32 the memberships sum to k within 1e-4 over 1.3 million labels.
 
     Args:
-        k: how many labels should be in; an int, or "positives".
+        k: number of labels in the soft top k; an int, or "positives".
         alpha: slope of the sigmoid on scores already divided by the temperature.
 
     Example:
@@ -98,9 +98,9 @@ class SoftTopK(RowLoss):
     def memberships(
         self, scores: Tensor, targets: Tensor | Targets | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Return the memberships [B, P], summing to k in each row; masked cells get 0. Carries no gradient.
+        """Return the memberships [B, P] without gradient; each row sums to k, masked cells get 0.
 
-        ``targets`` are needed for ``k="positives"`` only.
+        ``targets`` are only needed for ``k="positives"``.
         """
         shape = (scores.shape[0], scores.shape[1])
         require(targets is not None or self.k != "positives", 'k="positives" needs targets', "pass targets")
@@ -109,20 +109,21 @@ class SoftTopK(RowLoss):
         if targets is not None:
             allowed = None if mask is None else check_mask(mask, shape)
             counted = find_positives(targets, shape, negatives, allowed)
-        found = _solve(negatives, none, self._wanted(counted, ALONE), self.alpha)
-        return found.membership(negatives, torch.empty_like(negatives)).to(scores.dtype)
+        search = solve(negatives, none, self._row_k(counted, ALONE), self.alpha)
+        return search.membership(negatives, torch.empty_like(negatives)).to(scores.dtype)
 
     def begin(self, positives: Positives, ranks: Ranks) -> Stream:
         """Start the streamed form."""
         return _SoftTopKStream(self, positives, ranks)
 
-    def _wanted(self, positives: Positives, ranks: Ranks) -> Tensor:
+    def _row_k(self, positives: Positives, ranks: Ranks) -> Tensor:
+        """Return k of each row [B]."""
         if self.k != "positives":
             return positives.values.new_full((positives.shape[0],), float(self.k))
         return ranks.sum(row_sum(positives, torch.ones_like(positives.values)))
 
     def _rows(self, negatives: Tensor, positives: Positives) -> Tensor:
-        k = self._wanted(positives, ALONE)
+        k = self._row_k(positives, ALONE)
         theta, centre = _Theta.apply(negatives, positives.scores, positives, k, self.alpha)  # type: ignore[no-untyped-call]
         return row_sum(positives, self._from_theta(theta, centre, positives, shares(positives)))
 
@@ -140,7 +141,7 @@ class _SoftTopKStream:
     def __init__(self, loss: SoftTopK, positives: Positives, ranks: Ranks) -> None:
         self._loss, self._positives, self._ranks = loss, positives, ranks
         self._share = shares(positives, ranks)
-        self._search = Threshold(loss._wanted(positives, ranks), loss.alpha, positives, ranks)
+        self._search = Threshold(loss._row_k(positives, ranks), loss.alpha, positives, ranks)
 
     def update(self, block: Tensor, start: int) -> None:
         """Measure the rows, or try thresholds."""
@@ -151,7 +152,7 @@ class _SoftTopKStream:
         return self._search.more()
 
     def finish(self) -> Tensor:
-        """Return the row losses; the slopes for both gradients are kept."""
+        """Return the row losses; keep the slopes for both gradients."""
         search, positives = self._search, self._positives
         theta, scores = leaf(search.theta), leaf(positives.scores)
         with torch.enable_grad():
@@ -172,30 +173,30 @@ class _SoftTopKStream:
         return torch.addcmul(p, p, p, value=-1, out=p).mul_(self._slope)
 
     def sparse_gradient(self) -> tuple[Tensor, Tensor, Tensor]:
-        """No single cells: the blocks hold all of it."""
+        """Return no cells: the whole gradient is in the blocks."""
         return no_cells()
 
 
 def _per_score(gradient: Tensor, slope: Tensor, alpha: float) -> Tensor:
-    """Turn a gradient for theta into the factor of pi (1 - pi) in the gradient for scores."""
+    """Return the factor of pi (1 - pi) in the gradient of the scores, from the gradient of theta."""
     return torch.where(slope > 0, -alpha * gradient / slope.clamp_min(torch.finfo(slope.dtype).tiny), 0.0)
 
 
 def _positive_pull(search: Threshold, positives: Positives, alpha: float, factor: Tensor) -> Tensor:
-    """What the positives get through the threshold."""
+    """Return the gradient of the positives through the threshold."""
     x = alpha * (positives.scores.detach() - spread(positives, search.centre)) + spread(positives, search.theta)
     return spread(positives, factor) * (x.sigmoid() * (-x).sigmoid())
 
 
-def _solve(negatives: Tensor, positives: Positives, k: Tensor, alpha: float) -> Threshold:
-    """Find the thresholds of a whole matrix, in column chunks that stay in cache."""
+def solve(negatives: Tensor, positives: Positives, k: Tensor, alpha: float) -> Threshold:
+    """Return the solved thresholds of a whole matrix, in column chunks that stay in cache."""
     search = Threshold(k, alpha, positives, ALONE)
     width = min(WIDTH, max(64, CELLS // max(1, negatives.shape[0])))
-    going = True
-    while going:
+    more = True
+    while more:
         for block in torch.split(negatives, width, 1) if negatives.numel() else ():
             search.update(block)
-        going = search.more()
+        more = search.more()
     return search
 
 
@@ -206,7 +207,7 @@ class _Theta(torch.autograd.Function):
     def forward(
         ctx: Any, negatives: Tensor, scores: Tensor, positives: Positives, k: Tensor, alpha: float
     ) -> tuple[Tensor, Tensor]:
-        search = _solve(negatives, positives, k, alpha)
+        search = solve(negatives, positives, k, alpha)
         ctx.save_for_backward(negatives)
         ctx.search, ctx.positives, ctx.alpha = search, positives, alpha
         theta, centre = search.theta.clone(), search.centre.clone()  # an output held by ctx would never be freed

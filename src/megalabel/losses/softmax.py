@@ -46,23 +46,22 @@ class Softmax(RowLoss):
       against the relevance scaled to sum to one; also the "outside" form of Khosla et
       al. 2020 (:class:`SupCon`);
     - ``positives="sum"``, pick-all-labels (PAL): a = y;
-    - pick-one-label (POL): draw one positive per row in the sampler, with probability
-      proportional to its relevance, and pass targets that hold only that one. The others
-      then stay in the denominator, as in the paper; mask them to take them out. Both
-      reductions are the same with one positive, and the mean over draws is PAL-N.
+    - pick-one-label (POL): let the sampler draw one positive per row, with probability
+      proportional to its relevance, and pass targets that hold only this positive. The
+      others stay in the denominator, as in the paper; mask them to leave them out. With one
+      positive both reductions agree, and the mean over draws is PAL-N.
 
-    The gradient of a positive turns *against* it as soon as p > a: at the optimum all
-    positives of a row are equally probable, however easy one of them is (Gupta et al.
-    2024, section 4). :class:`DecoupledSoftmax` does not do this; with one positive
-    per row the two are the same.
+    The gradient pushes a positive *down* if p > a: at the optimum all positives of a row
+    are equally probable, however easy one of them is (Gupta et al. 2024, section 4).
+    :class:`DecoupledSoftmax` avoids this; with one positive per row the two are equal.
 
-    ``balanced=True`` is the variant of Kharbanda et al. 2024 (UniDEC) whose denominator holds the mean
-    over positives, not their sum: sum_neg e^s + (1/|P|) sum_pos e^s.
+    ``balanced=True`` is the variant of Kharbanda et al. 2024 (UniDEC) whose denominator holds
+    the mean over positives instead of their sum: sum_neg e^s + (1/|P|) sum_pos e^s.
 
     Rows without positives give 0; rows without negatives stay finite. ``log_q``:
-    negatives enter the denominator as e^s / q, positives as they are. When negative l was drawn with
-    probability q_l and every positive of the row is in the pool, the denominator is then
-    an unbiased estimate of the one over all labels.
+    negatives enter the denominator as e^s / q, positives unchanged. If negative l is drawn with
+    probability q_l and every positive of the row is in the pool, the denominator is
+    an unbiased estimate of the denominator over all labels.
 
     Example:
         >>> import torch
@@ -87,7 +86,7 @@ class Softmax(RowLoss):
         return LogSumExpStream(self, positives, ranks, share, self._inside(positives, ranks))
 
     def _inside(self, positives: Positives, ranks: Ranks) -> Tensor:
-        """Scores with which the positives enter the denominator."""
+        """Return the scores with which the positives enter the denominator."""
         if not self.balanced:
             return positives.scores
         count = ranks.sum(row_sum(positives, torch.ones_like(positives.values)))

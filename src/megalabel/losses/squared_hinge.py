@@ -45,11 +45,11 @@ class SquaredHinge(RowLoss):
 
         \partial \ell_i / \partial s_{il} = -2 y_{il} \max(0, m - s_{il}) + 2 (1 - y_{il}) \max(0, m + s_{il})
 
-    Summed over labels, then the mean over rows. A cell beyond its margin has no gradient
-    at all, so that most negatives of a trained model cost nothing to store. Soft targets
-    y in (0, 1] mix both halves; a row without positives keeps the negative terms.
+    Summed over labels, then averaged over rows. A cell beyond its margin has no gradient,
+    so most negatives of a trained model cost nothing to store. Soft targets y in (0, 1]
+    mix both halves; a row without positives keeps its negative terms.
 
-    Siblings: :class:`BCE`, the same with a smooth loss.
+    Siblings: :class:`BCE`, which is smooth.
 
     Example:
         >>> import torch

@@ -20,8 +20,8 @@ class Sum:
 
     .. math:: \sum_j \lambda_j\, \ell_j(S, Y)
 
-    ``weights`` default to 1 each. The streamed form reads the blocks once per pass for all
-    parts together and takes as many passes as the part that needs the most.
+    Each weight defaults to 1. The streamed form reads the blocks once per pass for all parts
+    together and takes as many passes as the part that needs most.
 
     Example:
         >>> import torch
@@ -35,7 +35,7 @@ class Sum:
     weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        require(len(self.losses) > 0, "there is no loss to add", "pass at least one")
+        require(len(self.losses) > 0, "a sum needs at least one loss", "pass one or more")
         fits = self.weights is None or len(self.weights) == len(self.losses)
         require(fits, f"{len(self.losses)} losses have {len(self.weights or ())} weights", "give one weight per loss")
 

@@ -28,9 +28,9 @@ class SupCon(Softmax):
         \ell_i = - \frac{1}{|P_i|} \sum_{p \in P_i} \log \frac{e^{s_{ip}}}{\sum_m e^{s_{im}}}
 
     Khosla et al. 2020, equation 2 ("outside" form), with queries as anchors and labels as
-    the other view. It is :class:`Softmax` with ``positives="mean"`` under the name this
-    field knows it by; ``balanced=True`` is UniDEC's variant, described there. For labels
-    as anchors as well, wrap it in :class:`Symmetric`.
+    the other view. Equals :class:`Softmax` with ``positives="mean"``, which also describes
+    ``balanced=True``, the variant of UniDEC. To use labels as anchors as well, wrap it in
+    :class:`Symmetric`.
 
     Example:
         >>> import torch

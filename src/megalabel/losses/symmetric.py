@@ -56,11 +56,11 @@ class Symmetric:
     .. math::
         \lambda\, \ell(S, Y) + (1 - \lambda)\, \ell(S_A^T, Y_A^T)
 
-    A are the columns with at least one positive: a label without a query of its own in the
-    batch is no anchor. ``weight`` is lambda. Kharbanda et al. 2024 (UniDEC), with lambda = 0.5.
-    ``log_q`` speaks of labels as candidates and acts on the first term only.
+    A are the columns with at least one positive: a label without a positive query in the
+    batch is not an anchor. ``weight`` is lambda. Kharbanda et al. 2024 (UniDEC), with lambda = 0.5.
+    ``log_q`` corrects for the sampling of labels and acts on the first term only.
 
-    If each row has candidates of its own, a column holds a different label in each row: pass
+    If each row has its own candidates, a column holds a different label in each row: pass
     their label ids as ``columns`` [B, S]. The candidates of an anchor are then the rows that
     hold it; a row that does not hold it takes no part (see :func:`on_candidates`).
 

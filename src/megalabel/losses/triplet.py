@@ -39,7 +39,7 @@ class TripletSettings(LossWithBCE):
 
 @dataclass(frozen=True)
 class Triplet(RowLoss):
-    r"""Keep each positive a margin above the k hardest negatives of its row, the hardest counting most.
+    r"""Keep each positive a margin above the k hardest negatives of its row, weighted by hardness.
 
     With H_i the k highest negatives of row i, and V_ip those of them that come within the
     margin of positive p,
@@ -57,11 +57,11 @@ class Triplet(RowLoss):
         \partial L_p / \partial s_p = -1 \text{ if } V_p \neq \emptyset \text{ else } 0, \qquad
         \partial L_p / \partial s_n = \omega_n (1 + (h_n - L_p) / \tau)
 
-    The weights carry gradient, as in the code, so that a negative far easier than the
-    hardest may be let up a little while the hardest is pressed down.
+    The weights carry gradient, as in the code, so a negative far easier than the hardest may
+    be pushed up a little while the hardest is pushed down.
 
     Takes cosines with temperature 1. A row without positives, or without a negative within
-    the margin, gives 0. Fewer than k negatives are fine. Soft targets y in (0, 1] are
+    the margin, gives 0. A row may have fewer than k negatives. Soft targets y in (0, 1] are
     weights y / sum(y). Among equal scores at rank k the choice is arbitrary.
 
     Example:

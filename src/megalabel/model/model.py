@@ -180,13 +180,13 @@ class Model:
 
     def answers(self, texts: Sequence[str]) -> dict[str, Answers]:
         """Return what each head says of the texts by itself."""
-        return self._answers(self.state, texts)
+        return self._answers(self.state, self._asked(self.state, texts))
 
     def candidates(
         self, texts: Sequence[str], exclude: csr_matrix | None = None
     ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
         """Return the labels [n, C] that any head proposes, -1 at the end of a row, and their scores by every head."""
-        return self._candidates(self.state, texts, exclude)
+        return self._candidates(self.state, self.answers(texts), exclude)
 
     def search_with_head_scores(
         self, texts: Sequence[str], k: int, *, heads: str = "all"
@@ -197,16 +197,11 @@ class Model:
         """
         state = self.state
         asked = self._asked(state, texts)
-        dense = {name: self._dense(state, {name: 1.0}, {name: vectors}) for name, vectors in asked.vectors.items()}
-        answers = dense | state.fitted_answers(asked)
+        answers = self._answers(state, asked)
         if heads in answers:
             top = answers[heads].best(k, None)
         elif heads == "all" and self.fusion is not None:
-            width, stats = min(self.recipe.predict.candidates, len(state.labels)), state.stats
-            ids = union(*(answer.best(width, None) for answer in answers.values()))
-            scores = {name: answer.of(ids) for name, answer in answers.items()}
-            rare = inverse_propensity(stats.counts, stats.points, *stats.propensity) if self.tail else None
-            top = self.fusion.rank(scores, ids, state.fitted.counts, k, inverse_propensity=rare, tail=self.tail)
+            top = self._rank(state, answers, k, None, self.tail)
         else:
             top = self._dense(state, self.chosen(heads), asked.vectors).best(k, None)
         return top, {name: answer.of(top.ids) for name, answer in answers.items()}
@@ -224,7 +219,7 @@ class Model:
         if heads == "all" and self.fusion is not None:
             return self._fused(state, texts, k, exclude, self.tail if tail is None else tail)
         if heads in state.fitted.heads:
-            return self._answers(state, texts)[heads].best(k, exclude)
+            return self._answers(state, self._asked(state, texts))[heads].best(k, exclude)
         asked = self._asked(state, texts)
         return self._dense(state, self.chosen(heads), asked.vectors).best(k, exclude)
 
@@ -244,32 +239,38 @@ class Model:
         """Return whether some of the heads have a bias, which is the last column of their folded vectors."""
         return any(self.network.head(name).bias is not None for name in heads)
 
-    def _answers(self, state: LabelState, texts: Sequence[str]) -> dict[str, Answers]:
-        asked = self._asked(state, texts)
+    def _answers(self, state: LabelState, asked: AskedTexts) -> dict[str, Answers]:
+        """Return what each head says of the queries by itself."""
         dense = {name: self._dense(state, {name: 1.0}, {name: vectors}) for name, vectors in asked.vectors.items()}
         return dense | state.fitted_answers(asked)
 
     def _candidates(
-        self, state: LabelState, texts: Sequence[str], exclude: csr_matrix | None, *more: TopK
+        self, state: LabelState, answers: Mapping[str, Answers], exclude: csr_matrix | None, *more: TopK
     ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
+        """Return the labels [n, C] that any head proposes, and their scores by every head."""
         k = min(self.recipe.predict.candidates, len(state.labels))
-        answers = self._answers(state, texts)
         ids = union(*more, *(answer.best(k, exclude) for answer in answers.values()))
         return ids, {name: answer.of(ids) for name, answer in answers.items()}
 
-    def _fused(self, state: LabelState, texts: Sequence[str], k: int, exclude: csr_matrix | None, tail: float) -> TopK:
-        """Rank the candidates of all heads by the fusion, some queries at a time."""
+    def _rank(
+        self, state: LabelState, answers: Mapping[str, Answers], k: int, exclude: csr_matrix | None, tail: float
+    ) -> TopK:
+        """Rank the candidates of all heads by the fusion."""
         assert self.fusion is not None
         stats = state.stats
         rare = inverse_propensity(stats.counts, stats.points, *stats.propensity) if tail else None
+        ids, scores = self._candidates(state, answers, exclude)
+        return self.fusion.rank(scores, ids, state.fitted.counts, k, inverse_propensity=rare, tail=tail)
+
+    def _fused(self, state: LabelState, texts: Sequence[str], k: int, exclude: csr_matrix | None, tail: float) -> TopK:
+        """Rank by the fusion, a block of queries at a time."""
         parts = []
         with progress("searching", total=len(texts), unit="queries") as step:
             for start in range(0, len(texts), ROWS):
-                some = slice(start, min(start + ROWS, len(texts)))
-                out = None if exclude is None else exclude[some]
-                ids, scores = self._candidates(state, texts[some], out)
-                parts.append(self.fusion.rank(scores, ids, state.fitted.counts, k, inverse_propensity=rare, tail=tail))
-                step(some.stop - start)
+                block = slice(start, min(start + ROWS, len(texts)))
+                answers = self._answers(state, self._asked(state, texts[block]))
+                parts.append(self._rank(state, answers, k, None if exclude is None else exclude[block], tail))
+                step(block.stop - start)
         return TopK(np.concatenate([part.ids for part in parts]), np.concatenate([part.scores for part in parts]))
 
     def explain(self, text: str, label: str | None = None, k: int = 5) -> Explanation:
@@ -291,8 +292,9 @@ class Model:
                 raise DataError("no label was found for this text", remedy="name one")
         else:
             chosen = self.live.find(label)
+        answers = self._answers(state, self._asked(state, [text]))
         own = TopK(np.array([[chosen]]), np.zeros((1, 1), dtype=np.float32))
-        return explain(self, state, text, int(chosen), k, *self._candidates(state, [text], None, own))
+        return explain(self, state, text, int(chosen), k, *self._candidates(state, answers, None, own))
 
     @cached_property
     def train_rows(self) -> TrainRows | None:

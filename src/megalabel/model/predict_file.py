@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
+import torch
 
 from megalabel.errors import DataError, MissingExtraError, SettingError, nearest
 from megalabel.files import decode, json_rows, read_lines, writing
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
     from megalabel.model.model import Model
     from megalabel.ranks import Ranks
 
-__all__ = ["FORMATS", "file_format", "predict_ranks", "predict_stream", "read_texts", "write_predictions"]
+__all__ = [
+    "FORMATS",
+    "file_format",
+    "predict_ranks",
+    "predict_stream",
+    "read_texts",
+    "write_predictions",
+]
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "parquet")
 BLOCK = 1024  # texts in a block
@@ -170,8 +178,6 @@ def predict_ranks(
 
 def _gather_bytes(packed: np.ndarray[Any, np.dtype[np.uint8]], ranks: Ranks) -> list[bytes]:
     """Return the bytes of every rank, in order, on rank 0; an empty list on other ranks."""
-    import torch
-
     sizes = ranks.gather(torch.tensor([len(packed)]), [1] * ranks.world).tolist()
     gathered = ranks.gather(torch.from_numpy(packed), sizes).numpy()
     return [part.tobytes() for part in np.split(gathered, np.cumsum(sizes)[:-1])] if ranks.first else []

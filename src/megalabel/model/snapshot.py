@@ -51,7 +51,10 @@ class Snapshot:
 
     def head_scores(self, texts: Sequence[str], ids: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
         """Return the scores [n, k] of labels [n, k] by every head; where the id is -1 a score means nothing."""
-        return {name: answer.of(ids) for name, answer in self.model._answers(self.state, texts).items()}
+        return {
+            name: answer.of(ids)
+            for name, answer in self.model._answers(self.state, self.model._asked(self.state, texts)).items()
+        }
 
     def points(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many training points labels have, 0 for those added after training."""

@@ -245,9 +245,12 @@ class Network(nn.Module):
             vectors = cache.encode(self.encoders[name], tokens, max_length=length, **self._taps(name))
         return vectors if vectors.dtype == torch.float64 else vectors.float()
 
-    def _taps(self, name: str) -> dict[str, tuple[int | None, ...]]:
+    def _taps(self, name: str) -> dict[str, tuple[int, ...]]:
         layers = self.layers(name)
-        return {} if layers == [None] or not layers else {"layers": tuple(layers)}
+        if layers == [None] or not layers:
+            return {}
+        last: int = self.encoders[name].depth  # type: ignore[assignment]
+        return {"layers": tuple(last if layer is None else layer for layer in layers)}
 
     def autocast(self, name: str) -> AbstractContextManager[None]:
         """Let an encoder compute in its precision; its weights and their gradients stay float32."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from megalabel.encoders.cost import TextSize
-from megalabel.plan.memory import memory
+from megalabel.plan.memory import largest_stage
 from megalabel.plan.workload import Sizes, Workload
 from megalabel.recipes.load_recipe import load_recipe
 
@@ -46,7 +46,7 @@ class PublishedCost:
         text = TextSize.of_tokens(self.tokens)
         sizes = Sizes(self.points, self.labels, self.labels_per_point, text, text)
         recipe = load_recipe(self.recipe, [*self.changes, f"batching.batch_size={self.batch}"])
-        return memory(Workload(recipe, sizes, gpu=True)).peak()[1]
+        return largest_stage(Workload(recipe, sizes, gpu=True))[1].peak()[1]
 
     def document(self) -> dict[str, Any]:
         """Return the line for JSON."""
@@ -105,5 +105,5 @@ PUBLISHED: tuple[PublishedCost, ...] = (
 def nearest_published(labels: int) -> list[PublishedCost]:
     """Return the lines of the data set with the nearest number of labels, and the one with the most memory."""
     data = min(PUBLISHED, key=lambda line: abs(math.log(line.labels / labels))).data
-    most = max(PUBLISHED, key=lambda line: line.gigabytes or 0)
-    return [line for line in PUBLISHED if line.data == data or line is most]
+    largest = max(PUBLISHED, key=lambda line: line.gigabytes or 0)
+    return [line for line in PUBLISHED if line.data == data or line is largest]

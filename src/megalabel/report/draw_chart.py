@@ -98,10 +98,8 @@ def _draw(chart: Chart, width: int, *, title: bool = False) -> tuple[Figure, Too
     from matplotlib.figure import Figure
 
     names = [textwrap.fill(_clean(entry.name), int(width / CHARACTER) - 5) for entry in chart.legend]
-    lines = [name.split("\n") for name in names]
-    longest = max((len(line) for name in lines for line in name), default=0)
-    columns = max(1, min(len(names), int(width / CHARACTER / (longest + 5))))
-    rows = -(-len(names) // columns) * max(map(len, lines), default=0)
+    columns = _legend_columns(names, width)
+    rows = -(-len(names) // columns) * max((name.count("\n") + 1 for name in names), default=0)
     head = TOP + (TITLE if title else 0) + ENTRY * rows
     height = head + round(0.5 * width) + BOTTOM
     figure = Figure(figsize=(width / 72, height / 72), dpi=72)
@@ -239,6 +237,22 @@ def axis_ticks(values: Sequence[float], *, zero: bool = False) -> list[float]:
         low, high = low - 0.5, high + 0.5
     ticks = MaxNLocator(5, steps=[1, 2, 5, 10], min_n_ticks=1).tick_values(low, high)
     return [round(float(tick), 10) for tick in ticks]
+
+
+def _legend_columns(names: Sequence[str], width: int) -> int:
+    """Return how many columns of a legend fit into the width; matplotlib fills one column after the other.
+
+    >>> _legend_columns(["all", "dual", "classifier"], 480), _legend_columns(["a long name of a run"] * 4, 480)
+    (3, 2)
+    """
+    lengths = [max(map(len, name.split("\n"))) + 5 for name in names]  # with the handle and the space between columns
+    for columns in range(len(names), 1, -1):
+        size, larger = divmod(len(names), columns)
+        ends = [size * (number + 1) + min(number + 1, larger) for number in range(columns)]
+        widest = [max(lengths[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+        if sum(widest) * CHARACTER <= width:
+            return columns
+    return 1
 
 
 def _legend_handle(chart: Chart, series: Series) -> Any:

@@ -37,7 +37,7 @@ class Reproduction:
 
     @property
     def theirs(self) -> dict[str, float]:
-        """The published figures, none where there are none."""
+        """The published figures; empty if there are none."""
         return {} if self.plan.published is None else self.plan.published.metrics
 
     @property
@@ -47,9 +47,9 @@ class Reproduction:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The worst of all verdicts; None where there is nothing to compare with."""
+        """The worst of all verdicts; None if there is nothing to compare with."""
         order: tuple[Verdict, ...] = ("off", "close", "OK")
-        return next((one for one in order if one in self.verdicts.values()), None)
+        return next((verdict for verdict in order if verdict in self.verdicts.values()), None)
 
     def table(self) -> Table:
         """Return a line for each published metric, or our main metrics alone where nothing is published."""
@@ -98,12 +98,12 @@ def reproduce(
     from megalabel.trainer import train
 
     name = plan.official.name
-    known = data.replace(name=name, propensity=propensity_constants(name))
+    official = data.replace(name=name, propensity=propensity_constants(name))
     start = time.monotonic()
-    model = train(plan.recipe, known, out, resume=resume, say=say)
-    metrics = model.evaluate(known).metrics
-    found = Reproduction(plan, metrics, known.propensity, time.monotonic() - start)
+    model = train(plan.recipe, official, out, resume=resume, say=say)
+    metrics = model.evaluate(official).metrics
+    result = Reproduction(plan, metrics, official.propensity, time.monotonic() - start)
     with writing(Path(out) / "reproduction.json") as stream:
-        stream.write(json.dumps(found.to_dict(), indent=2).encode() + b"\n")
-    say(f"report: {write_report(out, model, known)}")
-    return found
+        stream.write(json.dumps(result.to_dict(), indent=2).encode() + b"\n")
+    say(f"report: {write_report(out, model, official)}")
+    return result

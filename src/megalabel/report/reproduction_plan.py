@@ -1,4 +1,4 @@
-"""The published setting of a recipe for an official set, and what speaks against running it here."""
+"""The published setting of a recipe for an official set, and the reasons against running it here."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ LONGEST = 24.0  # hours that are tried without asking
 
 @dataclass(frozen=True)
 class ReproductionPlan:
-    """What is to be run, what it is held against, and what speaks against running it."""
+    """What will be run, the figures to compare with, and the reasons against running it."""
 
     official: OfficialSet
     recipe: Recipe  # resolved
     published: Published | None
-    settings: tuple[str, ...]  # in place of the recipe's, the user's own last
+    settings: tuple[str, ...]  # changes of the recipe, the user's own last
     changes: tuple[str, ...]  # the user's own
     cost: TrainingCost
     device: str  # where it is run
@@ -40,14 +40,13 @@ class ReproductionPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        told = self.published
         return {
             "recipe": self.recipe.name,
             "data": self.official.name,
             "seed": self.recipe.seed,
             "settings": list(self.settings),
             "changes": list(self.changes),
-            "published": None if told is None else told.model_dump(mode="json"),
+            "published": None if self.published is None else self.published.model_dump(mode="json"),
             "problems": list(self.problems),
             "steps": self.cost.steps,
             "texts_encoded": round(self.cost.texts),
@@ -58,14 +57,14 @@ class ReproductionPlan:
 
 def official_set(data: Dataset, known_as: OfficialSet | None = None) -> OfficialSet:
     """Return the official set this is, by the name given or by its sizes."""
-    found = known_as or recognise(data)
-    if found is None:
+    official = known_as or recognise(data)
+    if official is None:
         raise DataError(
             f"{data.name} has {len(data.labels):,} labels, {len(data.train):,} train and {len(data.test):,} test "
             "points, which no official set has",
             remedy=f"name it with --as: {', '.join(OFFICIAL_SETS)}",
         )
-    return found
+    return official
 
 
 def plan_reproduction(
@@ -77,7 +76,7 @@ def plan_reproduction(
     seed: int | None = None,
     device: str | None = None,
 ) -> ReproductionPlan:
-    """Resolve the published setting of a recipe for an official set, and say what speaks against running it.
+    """Resolve the published setting of a recipe for an official set, and list the reasons against running it.
 
     The setting is the recipe with the changes that its published figures list for this set; 2%
     of the train rows are held out for model selection, since the published systems train on all of
@@ -88,8 +87,8 @@ def plan_reproduction(
         official: which set.
         data: the set as it was read; None plans from its official sizes alone.
         changes: ``key=value``.
-        seed: in place of the recipe's.
-        device: in place of the recipe's.
+        seed: replaces the recipe's.
+        device: replaces the recipe's.
     """
     base = load_recipe(recipe)
     figures = load_published(recipe) or load_published(base.name)  # the resolved recipe of a run has its name only
@@ -97,14 +96,14 @@ def plan_reproduction(
         names = [name for name in list_recipes() if load_published(name)]
         raise SettingError(f"{base.name} has no published figures", remedy=f"these have: {', '.join(names)}")
     published = next((part for part in figures if part.data == official.name), None)
-    own = [*changes, *([] if seed is None else [f"seed={seed}"])]
-    settings = [HELD, *(published.changes if published else ()), *own]
+    user_changes = [*changes, *([] if seed is None else [f"seed={seed}"])]
+    settings = [HELD, *(published.changes if published else ()), *user_changes]
     resolved = load_recipe(recipe, [*settings, *([] if device is None else [f"training.device={device}"])])
-    place = find_device(resolved.training.device)
+    chosen = find_device(resolved.training.device)
     cost = training_cost(resolved, _sizes(official, data))
-    problems = [*_no_figures(base.name, figures, official), *_unlike(official, data), *_too_long(cost, place)]
+    problems = [*_no_figures(base.name, figures, official), *_unlike(official, data), *_too_long(cost, chosen)]
     return ReproductionPlan(
-        official, resolved, published, tuple(settings), tuple(own), cost, str(place), tuple(problems)
+        official, resolved, published, tuple(settings), tuple(user_changes), cost, str(chosen), tuple(problems)
     )
 
 
@@ -133,25 +132,25 @@ def _no_figures(recipe: str, figures: list[Published], official: OfficialSet) ->
 
 
 def _unlike(official: OfficialSet, data: Dataset | None) -> list[str]:
-    """Say in what a set differs from the official one."""
+    """Return how a set differs from the official one."""
     if data is None:
         return []
-    found = []
+    differences = []
     train = len(data.train) + (0 if data.val is None else len(data.val))
     if (len(data.labels), train, len(data.test)) != (official.labels, official.train, official.test):
-        here = f"{len(data.labels):,} labels, {train:,} train and {len(data.test):,} test points"
-        found.append(f"{official.name} has {official.size}; here are {here}")
+        sizes = f"{len(data.labels):,} labels, {train:,} train and {len(data.test):,} test points"
+        differences.append(f"{official.name} has {official.size}; here are {sizes}")
     if official.filtered and not len(data.test.filter):
-        found.append("there are no filter pairs of the test points, put filter_labels_test.txt beside the data")
-    return found
+        differences.append("there are no filter pairs of the test points, put filter_labels_test.txt beside the data")
+    return differences
 
 
-def _too_long(cost: TrainingCost, place: torch.device) -> list[str]:
-    """Say that a CPU cannot do it in a day; how long a GPU takes is not known."""
+def _too_long(cost: TrainingCost, device: torch.device) -> list[str]:
+    """Return a line if a CPU takes more than a day; the time on a GPU is not estimated."""
     import torch
 
     hours = cost.hours(cores())
-    if hours <= LONGEST or place.type != "cpu":
+    if hours <= LONGEST or device.type != "cpu":
         return []
-    there = "there is a GPU, but it is not to be used" if torch.cuda.is_available() else "there is no GPU here"
-    return [f"{there}, and on {cores()} CPU cores this takes about {hours / 24:,.0f} days"]
+    gpu = "there is a GPU, but it is not to be used" if torch.cuda.is_available() else "there is no GPU here"
+    return [f"{gpu}, and on {cores()} CPU cores this takes about {hours / 24:,.0f} days"]

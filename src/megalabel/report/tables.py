@@ -190,7 +190,7 @@ def recipe_diff(recipes: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
     >>> recipe_diff([{"seed": 0, "training": {"epochs": 3}}, {"seed": 0, "training": {"epochs": 5}}])
     {'training.epochs': [3, 5]}
-    >>> recipe_diff([{"heads": {"a": {"tower": "text", "dim": 3}}}, {"heads": {"b": {"tower": "free"}}}])
+    >>> recipe_diff([{"heads": {"a": {"kind": "text", "dim": 3}}}, {"heads": {"b": {"kind": "free"}}}])
     {'heads.a': ['text', None], 'heads.b': [None, 'free']}
     """
     return dict(_differences([{key: recipe[key] for key in recipe if key not in PROSE} for recipe in recipes], ""))
@@ -211,7 +211,7 @@ def _short(value: Any) -> Any:
         return value
     if not value:
         return None
-    return value.get("tower") or value.get("kind") or ", ".join(value)
+    return value.get("kind") or ", ".join(value)
 
 
 def _cut(cell: str) -> str:

@@ -6,6 +6,7 @@ import torch
 from torch.nn.functional import conv1d
 
 from megalabel.encoders import InceptionEncoder, load_encoder
+from megalabel.encoders.inception import window_maxima
 from megalabel.errors import DataError
 
 SMALL = {"dim": 32, "words": 128, "channels": 4, "filters": 3, "bins": 2, "attention": 5}
@@ -118,3 +119,43 @@ def test_saved_encoder_is_a_start_for_the_same_settings(tmp_path):
     assert torch.equal(again.layer, load_encoder(tmp_path).layer)
     with pytest.raises(DataError, match="was expected"):
         InceptionEncoder(str(tmp_path), **SMALL | {"bins": 3})
+
+
+def plain_maxima(channels, gate, kernels, bins):
+    """Convolve with torch, then take the maximum of each stretch."""
+    parts = []
+    for kernel in kernels:
+        maxima = conv1d((channels * gate.unsqueeze(2)).transpose(1, 2), kernel, stride=kernel.shape[2] // 2)
+        each = -(-maxima.shape[2] // bins)
+        parts.append(torch.stack([maxima[:, :, each * b : each * (b + 1)].amax(2) for b in range(bins)], 1).flatten(1))
+    return torch.cat(parts, dim=1)
+
+
+@pytest.mark.parametrize(("n", "dim", "bins"), [(3, 32, 3), (70, 37, 1), (1, 16, 1), (130, 48, 3)])
+def test_maxima_and_gradients_are_those_of_the_plain_form(n, dim, bins):
+    generator = torch.Generator().manual_seed(n)
+
+    def random(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+
+    inputs = [random(n, dim, 3), random(n, dim), random(2, 3, 4), random(5, 3, 8), random(2, 3, 16)]
+    channels, gate, *kernels = inputs
+    maxima, expected = window_maxima(channels, gate, kernels, bins), plain_maxima(channels, gate, kernels, bins)
+    torch.testing.assert_close(maxima, expected)
+    sent = torch.randn(maxima.shape, generator=generator, dtype=torch.float64)
+    for ours, theirs in zip(
+        torch.autograd.grad(maxima, inputs, sent), torch.autograd.grad(expected, inputs, sent), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_stretch_without_a_window_gives_minus_infinity_and_no_gradient():
+    channels = torch.ones(2, 16, 1, requires_grad=True)
+    maxima = window_maxima(channels, torch.ones(2, 16), [torch.ones(1, 1, 16)], 3)  # one window, three stretches
+    assert maxima.tolist() == [[16.0, -torch.inf, -torch.inf]] * 2
+    torch.relu(maxima).sum().backward()
+    assert torch.equal(channels.grad, torch.ones(2, 16, 1))
+
+
+def test_maxima_of_no_texts():
+    assert window_maxima(torch.ones(0, 16, 2), torch.ones(0, 16), [torch.ones(3, 2, 4)], 2).shape == (0, 6)

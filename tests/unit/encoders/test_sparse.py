@@ -25,7 +25,7 @@ def by_hand(encoder, texts, asked):
     for text in asked:
         row = {}
         for t, count in Counter(encoder.features.tokenise([text]).ids.tolist()).items():
-            if seen[t] >= encoder.least:
+            if seen[t] >= encoder.min_df:
                 tf = 1 + np.log(count) if encoder.sublinear else count
                 row[t] = kinds[t] * tf * (1 + np.log((n + 1) / (seen[t] + 1)))
         norm = np.sqrt(sum(value**2 for value in row.values()))
@@ -34,8 +34,8 @@ def by_hand(encoder, texts, asked):
 
 @settings(max_examples=40)
 @given(st.lists(WORDS, min_size=1, max_size=6), st.lists(WORDS, max_size=4), st.booleans(), st.sampled_from([1, 2]))
-def test_rows_are_tf_idf_of_length_one(texts, asked, sublinear, least):
-    encoder = SparseEncoder(**SMALL, weights=(1, 0.5, 0.25), sublinear=sublinear, least=least).fit(texts)
+def test_rows_are_tf_idf_of_length_one(texts, asked, sublinear, min_df):
+    encoder = SparseEncoder(**SMALL, weights=(1, 0.5, 0.25), sublinear=sublinear, min_df=min_df).fit(texts)
     rows = encoder.encode(asked)
     assert rows.shape == (len(asked), 1536) and rows.dtype == np.float32
     assert rows.has_canonical_format and rows.has_sorted_indices
@@ -51,7 +51,7 @@ def test_features_never_seen_have_no_weight():
     encoder = SparseEncoder(words=2**12, bigrams=0, characters=0).fit(["red shoe", "red hat"])
     assert encoder.encode(["unknown"]).nnz == 0
     assert encoder.encode(["red unknown"]).data.tolist() == [1.0]
-    rare = SparseEncoder(words=2**12, bigrams=0, characters=0, least=2).fit(["red shoe", "red hat"])
+    rare = SparseEncoder(words=2**12, bigrams=0, characters=0, min_df=2).fit(["red shoe", "red hat"])
     assert rare.encode(["red shoe hat"]).nnz == 1
 
 
@@ -73,7 +73,7 @@ def test_chunks_and_tokens_make_no_difference(monkeypatch):
 
 
 def test_save_and_load(tmp_path):
-    encoder = SparseEncoder(**SMALL, ngrams=[2, 3], weights=[1, 0.7, 0.3], least=1).fit(["red shoe", "blue hat"])
+    encoder = SparseEncoder(**SMALL, ngrams=[2, 3], weights=[1, 0.7, 0.3], min_df=1).fit(["red shoe", "blue hat"])
     encoder.save(tmp_path / "sparse")
     again = SparseEncoder.load(tmp_path / "sparse")
     assert again.config() == encoder.config() == orjson.loads(orjson.dumps(encoder.config()))
@@ -91,7 +91,7 @@ def test_save_and_load(tmp_path):
         ({"ngrams": []}, "ngrams is"),
         ({"weights": [1, 1]}, "weights is"),
         ({"weights": [1, 0, 1]}, "give three numbers above 0"),
-        ({"least": 0}, "least must be at least 1, not 0"),
+        ({"min_df": 0}, "min_df must be at least 1, not 0"),
     ],
 )
 def test_bad_settings(change, message):
@@ -119,7 +119,7 @@ def test_damaged_folders_are_one_line(tmp_path):
     for bad, error, message in [
         (b"{", DataError, "cannot be read"),
         (b'{"kind": "bag"}', DataError, "not the settings of 'sparse'"),
-        (good.replace(b'"least"', b'"leest"'), SettingError, "did you mean 'least'"),
+        (good.replace(b'"min_df"', b'"min_dff"'), SettingError, "did you mean 'min_df'"),
         (good.replace(b"512", b"1024", 1), DataError, "the settings must be those"),
     ]:
         settings.write_bytes(bad)

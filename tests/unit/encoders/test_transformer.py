@@ -206,7 +206,7 @@ def test_weights_that_are_not_there_are_told(tmp_path):
     weights = load_file(tmp_path / "model.safetensors")
     weights.pop("transformer.layer.1.ffn.lin1.weight")
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(SettingError, match="1 weights are not there"):
+    with pytest.raises(SettingError, match="1 weights are missing"):
         TransformerEncoder(source, max_length=8)
 
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import sparse
 
-from megalabel.heads.answers import DenseAnswers, LinearAnswers, StoredAnswers
-from megalabel.heads.linear import Linear
+from megalabel.heads.answers import DenseAnswers, StoredAnswers
+from megalabel.heads.linear import Linear, LinearAnswers
 from megalabel.index import ExactIndex
 
 QUERIES, LABELS = 7, 23

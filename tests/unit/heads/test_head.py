@@ -1,74 +1,48 @@
+"""The registry of kinds, and keys that were renamed."""
+
 import pytest
-import torch
+from pydantic import ValidationError
 
 from megalabel.errors import SettingError
-from megalabel.heads import Head, Temperature
+from megalabel.heads import HEADS, HeadSettings, register
 
 
-def test_text_tower_takes_labels_the_way_of_queries():
-    head = Head(labels=4, encoder_dim=6, dim=3, projection="tanh").eval()
-    encoded = torch.randn(2, 6)
-    vectors, bias = head.labels(torch.tensor([0, 3]), encoded)
-    assert torch.equal(vectors, head.query(encoded))
-    assert torch.allclose(vectors.norm(dim=1), torch.ones(2))
-    assert bias is None
-    assert head.table is None
+def test_every_kind_is_registered_under_its_name():
+    assert sorted(HEADS) == ["free", "linear", "memory", "overlap", "text", "text_free"]
+    for kind, settings in HEADS.items():
+        assert settings.model_fields["kind"].default == kind
+    assert {kind for kind in HEADS if HEADS[kind].trained} == {"free", "text", "text_free"}
+    assert {kind for kind in HEADS if HEADS[kind].has_table} == {"free", "text_free"}
+    assert {kind for kind in HEADS if HEADS[kind].reads_text} == {"text", "text_free"}
 
 
-def test_free_tower_gives_sparse_rows_and_needs_no_text():
-    head = Head(labels=5, encoder_dim=3, tower="free", normalise=False, bias=True)
-    assert not head.needs_text
-    vectors, bias = head.labels(torch.tensor([1, 4]), None)
-    (vectors.sum() + bias.sum()).backward()
-    assert head.table.grad.is_sparse
-    assert head.table.grad.coalesce().indices().tolist() == [[1, 4]]
-    everything, _ = head.labels(None, None)
-    assert torch.equal(everything, head.table)
+def test_a_kind_needs_a_name():
+    class Nameless(HeadSettings):
+        trained = False
+
+    with pytest.raises(SettingError, match=r"Nameless\.kind needs a literal default"):
+        register(Nameless)
 
 
-def test_text_and_free_start_as_text():
-    head = Head(labels=5, encoder_dim=3, tower="text+free", normalise=False)
-    encoded = torch.randn(2, 3)
-    vectors, _ = head.labels(torch.tensor([1, 4]), encoded)
-    assert torch.equal(vectors, encoded)
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        ("memory", "nearest", "neighbours"),
+        ("memory", "of", "features"),
+        ("memory", "common", "max_df"),
+        ("linear", "most", "max_targets"),
+        ("overlap", "half", "half_life"),
+        ("text_free", "tower", "kind"),
+        ("free", "start", "init"),
+    ],
+)
+def test_old_keys_are_refused_with_the_new_name(kind, old, new):
+    with pytest.raises(ValidationError, match=f"'{old}' is now called '{new}'"):
+        HEADS[kind].model_validate({old: 1})
 
 
-def test_search_may_be_normalised_where_training_is_not():
-    head = Head(labels=5, encoder_dim=3, tower="free", normalise=False, search_normalise=True)
-    assert torch.allclose(head.labels(None, None, search=True)[0].norm(dim=1), torch.ones(5))
-    assert not torch.allclose(head.labels(None, None)[0].norm(dim=1), torch.ones(5))
-
-
-@pytest.mark.parametrize("wrong", [{"tower": "tekst"}, {"projection": "tan"}, {"dim": 5}])
-def test_wrong_settings(wrong):
-    with pytest.raises(SettingError):
-        Head(labels=2, encoder_dim=3, **wrong)
-
-
-def test_temperature_is_learnt_only_if_asked_and_never_vanishes():
-    assert not list(Temperature(0.05).parameters())
-    learnt = Temperature(0.05, learn=True)
-    assert learnt().item() == pytest.approx(0.05)
-    with torch.no_grad():
-        learnt.log_value.fill_(-100.0)
-    assert learnt().item() == pytest.approx(0.01)
-
-
-def test_residual_projection_starts_near_its_input():
-    head = Head(labels=3, encoder_dim=16, tower="free", projection="residual", normalise=False).eval()
-    encoded = torch.randn(5, 16)
-    torch.testing.assert_close(head.query(encoded), encoded, atol=0.2, rtol=0)
-    assert not torch.equal(head.query(encoded), encoded)
-    with pytest.raises(SettingError, match="needs a projection"):
-        Head(labels=3, encoder_dim=16, dim=8, projection="residual")
-
-
-def test_a_query_matrix_starts_at_identity_and_moves_queries_alone():
-    torch.manual_seed(0)
-    plain, matrix = (Head(labels=3, encoder_dim=6, query_matrix=wanted) for wanted in (False, True))
-    encoded = torch.randn(4, 6)
-    torch.testing.assert_close(matrix.query(encoded), plain.query(encoded))
-    with torch.no_grad():
-        matrix.query_matrix.copy_(torch.randn(6, 6))
-    assert not torch.allclose(matrix.query(encoded), plain.query(encoded))
-    torch.testing.assert_close(matrix.labels(None, encoded)[0], plain.labels(None, encoded)[0])
+def test_targets_of_label_texts_are_those_of_gandalf():
+    for kind in ("memory", "linear"):
+        assert HEADS[kind](labels="gandalf", max_targets=5).max_targets == 5
+        with pytest.raises(ValidationError, match="max_targets has no effect: labels is not gandalf"):
+            HEADS[kind](max_targets=5)

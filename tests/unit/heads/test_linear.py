@@ -1,4 +1,4 @@
-"""One-vs-all against scikit-learn's solver, search against a full product."""
+"""One-vs-all against scikit-learn's solver, search against a full product, mined pairs against sorting by hand."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.svm import LinearSVC
 
 from megalabel.errors import DataError, SettingError
-from megalabel.heads import Linear, linear
+from megalabel.heads import Linear, Memory, hard_negatives, linear
 
 EXACT = {"uniform": 0, "rounds": 1, "prune": 0.0, "tolerance": 1e-9, "passes": 100_000}
 
@@ -203,3 +203,33 @@ def test_bad_input():
     ]:
         with pytest.raises(SettingError, match=message):
             call()
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 20), st.integers(1, 6), st.booleans(), st.integers(0, 9_999))
+def test_hard_negatives_are_the_best_wrong_labels_of_the_other_rows(rows, per_row, filtered, seed):
+    x, y = draw(seed, rows, 9), draw(seed + 1, rows, 7)
+    out = draw(seed + 2, rows, 7, density=0.2) if filtered else None
+    memory = Memory(neighbours=5).fit(x, y)
+    negatives = hard_negatives(memory, x, y, out, per_row=per_row)
+    scores = memory.scores(x, rows=np.arange(rows)).toarray()
+    scores[y.toarray() > 0] = 0
+    if out is not None:
+        scores[out.toarray() > 0] = 0
+    expected = np.zeros_like(scores)
+    for i, line in enumerate(scores):
+        best = np.lexsort((np.arange(7), -line))[:per_row]
+        expected[i, best] = line[best]
+    assert np.array_equal(negatives.toarray(), expected)
+    assert negatives.nnz == np.count_nonzero(expected) and negatives.has_sorted_indices
+
+
+def test_hard_negatives_of_bad_input():
+    x, y = draw(0, 6, 5), draw(1, 6, 4)
+    memory = Memory().fit(x, y)
+    with pytest.raises(SettingError, match="per_row must be at least 1"):
+        hard_negatives(memory, x, y, per_row=0)
+    with pytest.raises(DataError, match="targets must be a sparse matrix 6 x 4"):
+        hard_negatives(memory, x, y[:, :3])
+    with pytest.raises(DataError, match="exclude must be a sparse matrix 6 x 4"):
+        hard_negatives(memory, x, y, y[:5])

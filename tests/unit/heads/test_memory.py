@@ -46,7 +46,7 @@ def test_scores_are_the_votes_of_the_nearest(rows, asked, nearest, power, dense,
     own = np.random.default_rng(seed).integers(-1, rows, asked) if alone else None
     expected = by_hand(q.toarray(), x.toarray(), y.toarray(), nearest, power, own)
     one, other = (x.toarray(), q.toarray()) if dense else (x, q)
-    memory = Memory(nearest=nearest, power=power).fit(one, y)
+    memory = Memory(neighbours=nearest, power=power).fit(one, y)
     found = memory.scores(other, rows=own)
     assert found.dtype == np.float32 and found.has_sorted_indices
     np.testing.assert_allclose(found.toarray(), expected, atol=2e-5)
@@ -58,12 +58,12 @@ def test_neighbours_come_by_cosine_then_by_row(dense):
     memory = Memory().fit(x if dense else sparse.csr_matrix(x), sparse.csr_matrix(np.eye(6, dtype=np.float32)))
     asked = np.array([[1, 0], [0, 0]], dtype=np.float32)
     asked = asked if dense else sparse.csr_matrix(asked)
-    found = memory.neighbours(asked, 5)
+    found = memory.search(asked, 5)
     assert found.ids.tolist() == [[1, 3, 4, 2, -1], [-1] * 5]
     np.testing.assert_allclose(found.scores[0, :4], [1, 1, 1, 0.5**0.5], atol=1e-6)
     assert np.isneginf(found.scores[0, 4]) and np.isneginf(found.scores[1]).all()
-    assert memory.neighbours(asked, 2, rows=np.array([1, -1])).ids.tolist() == [[3, 4], [-1, -1]]
-    assert memory.neighbours(asked, 1).ids.tolist() == [[1], [-1]]
+    assert memory.search(asked, 2, rows=np.array([1, -1])).ids.tolist() == [[3, 4], [-1, -1]]
+    assert memory.search(asked, 1).ids.tolist() == [[1], [-1]]
 
 
 @settings(max_examples=40)
@@ -74,7 +74,7 @@ def test_many_ties_keep_their_order(rows, k, seed):
     found = (
         Memory()
         .fit(x, sparse.csr_matrix((rows, 2), dtype=np.float32))
-        .neighbours(sparse.csr_matrix(np.array([[3, 2, 1]], dtype=np.float32)), k)
+        .search(sparse.csr_matrix(np.array([[3, 2, 1]], dtype=np.float32)), k)
     )
     kind = x.indices
     expected = np.lexsort((np.arange(rows), kind))[:k]
@@ -92,12 +92,12 @@ def test_a_row_does_not_find_itself():
 
 def test_every_number_of_threads_gives_the_same_bits():
     x, q, y = draw(0, 400, 60), draw(1, 600, 60), draw(2, 400, 30)
-    memory = Memory(nearest=20).fit(x, y)
+    memory = Memory(neighbours=20).fit(x, y)
     before, found = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append((memory.neighbours(q, 20), memory.scores(q)))
+            found.append((memory.search(q, 20), memory.scores(q)))
     finally:
         torch.set_num_threads(before)
     for near, scores in found[1:]:
@@ -109,30 +109,31 @@ def test_every_number_of_threads_gives_the_same_bits():
 def test_save_and_load(tmp_path, dense):
     x, y = draw(3, 12, 8), draw(4, 12, 6)
     rows = x.toarray() if dense else x
-    memory = Memory(nearest=4, power=2.0, common=0.9).fit(rows, y)
+    memory = Memory(neighbours=4, power=2.0, max_df=0.9, features="dual").fit(rows, y)
     memory.save(tmp_path / "memory")
     again = Memory.load(tmp_path / "memory")
-    assert again.config() == memory.config() and repr(again) == "Memory(nearest=4, power=2.0, common=0.9)"
+    assert again.config() == memory.config()
+    assert repr(again) == "Memory(neighbours=4, power=2.0, max_df=0.9, features='dual')"
     assert np.array_equal(again.scores(rows).toarray(), memory.scores(rows).toarray())
-    assert np.array_equal(again.neighbours(rows, 3).scores, memory.neighbours(rows, 3).scores)
+    assert np.array_equal(again.search(rows, 3).scores, memory.search(rows, 3).scores)
 
 
 def test_common_features_score_but_do_not_find():
     x = np.array([[1, 1, 0], [1, 0, 1], [1, 0, 0], [1, 3, 0]], dtype=np.float32)
     rows, y = sparse.csr_matrix(x), sparse.csr_matrix(np.eye(4, dtype=np.float32))
     asked = sparse.csr_matrix(np.array([[1, 1, 0], [2, 0, 0]], dtype=np.float32))
-    found = Memory(common=0.5).fit(rows, y).neighbours(asked, 3)
+    found = Memory(max_df=0.5).fit(rows, y).search(asked, 3)
     assert found.ids.tolist() == [[0, 3, -1], [-1, -1, -1]]  # column 0 is in every row
-    exact = Memory().fit(rows, y).neighbours(asked, 4)
+    exact = Memory().fit(rows, y).search(asked, 4)
     assert exact.ids.tolist() == [[0, 3, 2, 1], [2, 0, 1, 3]]
     assert np.array_equal(found.scores[0, :2], exact.scores[0, :2])
 
 
 @settings(max_examples=30)
 @given(st.integers(1, 30), st.integers(1, 6), st.floats(0.3, 1), st.integers(0, 9_999))
-def test_proposals_are_scored_like_the_exact_search(rows, k, common, seed):
+def test_proposals_are_scored_like_the_exact_search(rows, k, max_df, seed):
     x, q, y = draw(seed, rows, 9), draw(seed + 1, 5, 9), draw(seed + 2, rows, 5)
-    found, exact = (Memory(common=c).fit(x, y).neighbours(q, n) for c, n in ((common, k), (1.0, rows)))
+    found, exact = (Memory(max_df=share).fit(x, y).search(q, n) for share, n in ((max_df, k), (1.0, rows)))
     whole = [dict(zip(i.tolist(), s.tolist(), strict=True)) for i, s in zip(exact.ids, exact.scores, strict=True)]
     for i, (ids, scores) in enumerate(zip(found.ids.tolist(), found.scores.tolist(), strict=True)):
         assert scores == sorted(scores, reverse=True)
@@ -165,9 +166,9 @@ def test_bad_input():
     for call, message in [
         (lambda: Memory().scores(x), "the memory is empty"),
         (lambda: Memory().save("nowhere"), "the memory is empty"),
-        (lambda: memory.neighbours(x, 0), "k must be at least 1"),
-        (lambda: Memory(nearest=0).fit(x, y), "nearest must be at least 1"),
-        (lambda: Memory(common=0).fit(x, y), "common must be above 0"),
+        (lambda: memory.search(x, 0), "k must be at least 1"),
+        (lambda: Memory(neighbours=0).fit(x, y), "neighbours must be at least 1"),
+        (lambda: Memory(max_df=0).fit(x, y), "max_df must be above 0"),
         (lambda: Memory(power=-1).fit(x, y), "power must be at least 0"),
     ]:
         with pytest.raises(SettingError, match=message):

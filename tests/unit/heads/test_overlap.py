@@ -20,14 +20,14 @@ def by_hand(overlap, query, label):
     whole, other = words if overlap.side == "query" else reversed(words)
     first = {}
     for place, word in enumerate(whole):
-        first.setdefault(word, overlap.idf_[word] * 2 ** (-place / overlap.half))
+        first.setdefault(word, overlap.idf_[word] * 2 ** (-place / overlap.half_life))
     return sum(value for word, value in first.items() if word in other) / (sum(first.values()) or 1)
 
 
 @pytest.mark.parametrize("side", ["label", "query"])
-@pytest.mark.parametrize("half", [0.5, 3.0])
-def test_scores_are_the_formula(side, half):
-    overlap = Overlap(side=side, half=half).fit(TRAIN, LABELS)
+@pytest.mark.parametrize("half_life", [0.5, 3.0])
+def test_scores_are_the_formula(side, half_life):
+    overlap = Overlap(side=side, half_life=half_life).fit(TRAIN, LABELS)
     queries = ["girder: a beam of steel", "wood", "", "Timber and BEAM, beam"]
     candidates = np.tile(np.arange(len(LABELS)), (len(queries), 1))
     expected = [[by_hand(overlap, query, label) for label in LABELS] for query in queries]
@@ -67,7 +67,7 @@ def test_excluded_pairs_are_left_out():
 
 
 def test_saved_and_loaded(tmp_path):
-    overlap = Overlap(side="query", half=5.0, words=1024).fit(TRAIN, LABELS)
+    overlap = Overlap(side="query", half_life=5.0, words=1024).fit(TRAIN, LABELS)
     overlap.save(tmp_path / "part")
     again = Overlap.load(tmp_path / "part")
     assert repr(again) == repr(overlap)
@@ -76,7 +76,7 @@ def test_saved_and_loaded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "what"), [({"side": "both"}, "side"), ({"half": 0}, "half"), ({"words": 100}, "words")]
+    ("settings", "what"), [({"side": "both"}, "side"), ({"half_life": 0}, "half_life"), ({"words": 100}, "words")]
 )
 def test_settings_that_cannot_be(settings, what):
     with pytest.raises(SettingError, match=what):

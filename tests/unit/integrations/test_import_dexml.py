@@ -123,10 +123,10 @@ def test_released_folder(bert, tmp_path, data, texts, form, write_bert):
 def test_settings_of_a_released_set(write_bert, tmp_path, data):
     write_bert(tmp_path / "released")
     named = data.replace(name="LF-AmazonTitles-1.3M")
-    head = import_dexml(tmp_path / "released", named).network.recipe.heads["dual"]
+    head = import_dexml(tmp_path / "released", named).recipe.heads["dual"]
     assert (head.normalise, head.temperature.value) == (False, 1.0)
-    assert import_dexml(tmp_path / "released", named, normalise=True).network.recipe.heads["dual"].normalise
-    head = import_dexml(tmp_path / "released", data).network.recipe.heads["dual"]
+    assert import_dexml(tmp_path / "released", named, normalise=True).recipe.heads["dual"].normalise
+    head = import_dexml(tmp_path / "released", data).recipe.heads["dual"]
     assert (head.normalise, head.temperature.value) == (True, 0.05)
 
 
@@ -149,7 +149,7 @@ def test_programs_are_not_run(tmp_path, data, capsys):
         ({"tf.a": torch.zeros(1), "other": torch.zeros(1)}, "unexpected weight other"),
         ({"bottleneck.weight": torch.zeros(1, 1), "bottleneck.bias": torch.zeros(1)}, "is missing"),
         ({"tf.a": 1}, "tensors by name"),
-        ({"tf.a": torch.zeros(1)}, "weights are not there"),
+        ({"tf.a": torch.zeros(1)}, "weights are missing"),
     ],
 )
 def test_other_checkpoints(tmp_path, data, bert, state, message):

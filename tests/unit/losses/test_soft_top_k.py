@@ -5,7 +5,7 @@ import torch
 
 from megalabel.losses import SoftTopK
 from megalabel.losses.base import split
-from megalabel.losses.soft_top_k import _solve
+from megalabel.losses.soft_top_k import solve
 
 
 def scores(kind, rows, cols):
@@ -36,7 +36,7 @@ def test_sums_to_k_over_a_million_concentrated_scores():
 @pytest.mark.parametrize("kind", ["normal", "concentrated", "outliers"])
 def test_few_passes(kind):
     negatives, positives = split(scores(kind, 8, 50_000), torch.zeros(8, 50_000))
-    assert _solve(negatives, positives, torch.full((8,), 5.0), 2.0)._passes <= 3
+    assert solve(negatives, positives, torch.full((8,), 5.0), 2.0)._passes <= 3
 
 
 def test_masked_cells_are_out_of_the_sum():

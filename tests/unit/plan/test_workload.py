@@ -102,7 +102,9 @@ def test_candidates_of_another_head_follow_its_groups():
     assert classifier.pool <= 2_000
     assert load.width == classifier.width
     assert weight_bytes(load) == 4 * (512 * 17 + 16 * 16 + (100 + 2_000) * 16)
-    assert memory(load).moments["clusters of labels"]
+    (stage,) = load.stages()
+    assert stage.grouped == 2_000
+    assert memory(stage).moments["clusters of labels"]
     assert work(cascade(20)).loss > work(load).loss
 
 

@@ -6,9 +6,9 @@ import torch
 
 import megalabel as ml
 from megalabel.data.hold_out import hold_out
+from megalabel.network.vectors import LabelSide
 from megalabel.training import choose_weights as module
 from megalabel.training.choose_weights import choose_weights, rank
-from megalabel.training.vectors import LabelSide
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,10 @@ import torch
 from torch.optim import AdamW
 
 from megalabel import load
-from megalabel.encoders.settings import make_encoder
 from megalabel.errors import SettingError
 from megalabel.recipes import load_recipe
+from megalabel.recipes.build import build_encoders, build_network
 from megalabel.training.loop import Loop
-from megalabel.training.network import Network
 from megalabel.training.optim import LazyAdamW, RowAdagrad
 from megalabel.training.phase import Texts
 
@@ -25,9 +24,9 @@ def data():
 
 def make(data, *changes):
     recipe = load_recipe("unidec-cpu", [*SMALL, *changes])
-    encoder = make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts)
-    texts = Texts.of(data, encoder)
-    return Loop(recipe, Network(recipe, encoder, len(data.labels)), data.train, texts.train, texts.labels)
+    encoders = build_encoders(recipe, data)
+    texts = Texts.of(data, encoders)
+    return Loop(recipe, build_network(recipe, encoders, len(data.labels)), data.train, texts.train, texts.labels)
 
 
 def names(optimiser):
@@ -39,7 +38,9 @@ def test_tables_have_the_optimiser_the_recipe_names(data):
     assert {name: type(optimiser) for name, optimiser in found.items()} == {
         "encoder": AdamW, "heads": AdamW, "tables": RowAdagrad,
     }  # fmt: skip
-    assert names(found["tables"]) == {"encoder.table", "encoder.weights", "heads.classifier.tower.table"}
+    assert names(found["tables"]) == {
+        "encoders.encoder.table", "encoders.encoder.weights", "heads.classifier.table",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("labels", ["pool", "all"])
@@ -58,7 +59,7 @@ def test_dense_adamw_for_sparse_gradients_is_refused(data):
     wanted = "training.tables={kind: adamw, lr: 0.01}"
     with pytest.raises(SettingError, match=r"training.tables.kind is 'adamw'.*lazy_adamw"):
         make(data, wanted)
-    everything = ["batching.labels=all", "training.freeze=true"]
+    everything = ["batching.labels=all", "freeze=[encoder]"]
     loop = make(data, wanted, *everything)  # free vectors get dense gradients here
     assert isinstance(loop.optimisers["tables"], AdamW)
     assert next(loop.run_epoch()).loss > 0

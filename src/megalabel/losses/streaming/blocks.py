@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from megalabel.types import Positives
 
-CACHE = 8 << 20  # bytes of a block of scores: stays in the last-level cache, and wide enough for fast products
-BUDGET = 160 << 20  # bytes of working memory when none is given
+CACHE = 8 << 20  # bytes of a block of scores: fits the last-level cache, and is wide enough for fast products
+BUDGET = 160 << 20  # default bytes of working memory
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Plan:
     def make(cls, rows: int, itemsize: int, block: int | None, budget: int | None) -> Plan:
         """Choose blocks that stay in cache, and keep as many of them as the budget allows.
 
-        Four blocks are counted off first: the scores at hand, two scratch buffers, a sum.
+        Four blocks are reserved: the current scores, two scratch buffers, a sum.
         """
         column = max(1, rows) * itemsize
         budget = BUDGET if budget is None else budget
@@ -43,7 +43,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Problem:
-    """Scores = queries @ labels.T + bias, with some cells taken out.
+    """Scores = queries @ labels.T + bias, without the masked cells.
 
     ``queries`` are already divided by the temperature and have the type of the sums;
     products run in ``kind``, which may be a half-precision type.
@@ -65,13 +65,13 @@ class Block:
     start: int
     labels: Tensor  # [w, d] in the type of products
     scores: Tensor  # [B, w] in the type of sums
-    places: Tensor  # flat place in the block of each positive it holds
-    first: int  # number of the first of these positives
+    places: Tensor  # flat index in the block of each of its positives
+    first: int  # its positives are first to last of the problem
     last: int
 
 
 class Blocks:
-    """Walks over the columns; the first ``keep`` blocks of scores are computed once, the others at each walk."""
+    """Iterates over the columns; the first ``keep`` blocks of scores are computed once, the others in each pass."""
 
     def __init__(self, problem: Problem, plan: Plan, keep: bool) -> None:
         self._problem, self._width = problem, plan.width
@@ -86,7 +86,7 @@ class Blocks:
         self._cuts = torch.searchsorted(cols, torch.tensor([*self._starts, count], device=cols.device)).tolist()
 
     def walk(self, last: bool = False) -> Iterator[Block]:
-        """Yield the blocks in order; only in the ``last`` walk may their scores be overwritten."""
+        """Yield the blocks in order; only in the ``last`` pass may their scores be overwritten."""
         positives = self._problem.positives
         for number, start in enumerate(self._starts):
             labels = self._problem.labels[start : start + self._width].to(self._problem.kind)

@@ -1,4 +1,4 @@
-"""One run: passes over the blocks for the row state, then the products that give the gradients of the vectors."""
+"""One computation: passes over the blocks for the row state, then the products that give the gradients."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ GATHER = 4096  # cells whose vectors are gathered at once
 
 @dataclass(frozen=True)
 class Needs:
-    """Which gradients are wanted."""
+    """Which gradients are needed."""
 
     queries: bool
     labels: bool
     bias: bool
 
     def any(self) -> bool:
-        """Tell whether there is anything to compute after the value."""
+        """Return whether any gradient is needed."""
         return self.queries or self.labels or self.bias
 
 
@@ -59,14 +59,14 @@ def run(
     blocks = Blocks(problem, plan, keep=any(not stream.separable for _, stream in dense))
     at_once = needs.any() and all(stream.separable for stream in streams)
     gradients = Gradients(problem, needs, dense, skip)
-    going = streams
-    while going:
+    active = streams
+    while active:
         for block in blocks.walk(last=at_once):
-            for stream in going:
+            for stream in active:
                 stream.update(block.scores, block.start)
             if at_once:
                 gradients.add(block)
-        going = [stream for stream in going if stream.more()]
+        active = [stream for stream in active if stream.more()]
     value = problem.queries.new_zeros((), dtype=wide(problem.queries))
     for weight, stream in zip(weights, streams, strict=True):
         value = value + weight * stream.finish().to(value.dtype).sum()
@@ -95,10 +95,10 @@ def _positive_scores(problem: Problem) -> Tensor:
 
 
 class Gradients:
-    """Collects gradients block by block.
+    """Adds up gradients block by block.
 
-    With one dense term its weight goes to the query side of the products, so that the
-    block of gradients is used as the loss wrote it.
+    With a single dense term its weight is applied to the query side of the products, so that
+    the block of gradients needs no further pass.
     """
 
     def __init__(self, problem: Problem, needs: Needs, dense: list[tuple[float, Stream]], skip: float | None) -> None:
@@ -117,7 +117,7 @@ class Gradients:
         self._bias = problem.queries.new_zeros(problem.labels.shape[0]) if needs.bias else None
 
     def add(self, block: Block) -> None:
-        """Turn the scores of a block into their gradient and push it to both sides; overwrites the scores."""
+        """Add the gradient of a block to both sides; overwrites its scores."""
         gradient = self._of_scores(block)
         if (
             self._skip is not None
@@ -141,7 +141,7 @@ class Gradients:
                 self._labels[block.start : end] = (narrow.T @ self._left).to(self._problem.queries.dtype) * self._scale
 
     def add_cells(self, weight: float, rows: Tensor, cols: Tensor, values: Tensor) -> None:
-        """Push the gradient of single cells to both sides."""
+        """Add the gradient of single cells to both sides."""
         queries, labels = self._problem.queries, self._problem.labels
         values = values * weight
         if self._bias is not None:
@@ -157,7 +157,7 @@ class Gradients:
                 self._labels.index_add_(0, cols[part], left.to(labels.dtype))
 
     def outcome(self, value: Tensor) -> Outcome:
-        """Return what was collected."""
+        """Return the value with the gradients."""
         queries = None if self._queries is None else self._queries.mul_(self._scale)
         return Outcome(value, queries, self._labels, self._bias)
 

@@ -1,4 +1,4 @@
-"""Any loss over any number of labels, without the matrix of scores."""
+"""Compute any loss over any number of labels without the matrix of scores."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def streamed(
 ) -> Tensor:
     r"""Compute ``loss(queries @ labels.T / temperature + bias, targets, mask)`` without that matrix.
 
-    Same value and same gradients for queries, labels, temperature and bias as the plain
-    form, in O((B + P) d + B block) memory. The gradients are computed together with the
-    value, in the fewest matrix products, and kept for one backward pass; second
-    derivatives are not there.
+    Returns the same value as the plain form, and the same gradients of queries, labels,
+    temperature and bias, in O((B + P) d + B block) memory. The gradients are computed together
+    with the value, in as few matrix products as possible, and kept for one backward pass.
+    Second derivatives are not supported.
 
     ====================================================  ==========================  =========
     loss                                                  passes over the labels      products
@@ -54,30 +54,30 @@ def streamed(
     BCE, squared hinge, probabilistic contrastive         1                           3
     softmax, SupCon, decoupled softmax                    2                           4
     triplet, probabilistic contrastive with k             1, then a few cells         1
-    soft top-k                                            2 as a rule, then 1         5
+    soft top-k                                            2 usually, then 1           5
     symmetric                                             + anchors x queries once
-    sum                                                   the most of its parts
+    sum                                                   the maximum of its parts
     ====================================================  ==========================  =========
 
-    A product is 2 B P d operations. Blocks whose scores fit the budget are computed once
-    and stored, which saves one product per further pass.
+    A product takes 2 B P d operations. Blocks whose scores fit the budget are computed once
+    and stored, which saves one product in each further pass.
 
     Args:
         loss: a loss of this package, or any object with the protocol of
-            :class:`megalabel.types.StreamedLoss`; its reduction is "mean" or "sum".
+            :class:`megalabel.types.StreamedLoss`; its reduction is "mean", "sum" or "cells".
         queries: [B, d].
         labels: [P, d].
         targets: dense [B, P] or :class:`megalabel.types.Targets`.
-        temperature: a number, or a scalar tensor that may want gradient.
-        bias: [P] or a scalar tensor, added to the scores; may want gradient.
+        temperature: a number, or a scalar tensor that may require a gradient.
+        bias: [P] or a scalar tensor, added to the scores; may require a gradient.
         mask: [B, P] bool, or what broadcasts to it; False takes the cell out.
-        log_q: [P], taken from the scores of negatives.
-        block: columns per block; by default what stays in the processor's cache.
+        log_q: [P], subtracted from the scores of negatives.
+        block: columns per block; by default as many as fit the processor's cache.
         budget: bytes of working memory beyond inputs and gradients, 160 MiB by default; blocks
-            never get narrower than 64 columns for it.
-        skip: leave out the gradient products of a block where no cell of the row losses has
-            a gradient above this. The gradient of a query's row loss is then off by at most
-            ``skip * P * max |label| / temperature``. By default nothing is left out.
+            are never narrower than 64 columns.
+        skip: skip the gradient products of a block if no cell of the row losses has a
+            gradient above this. The gradient of a query's row loss is then off by at most
+            ``skip * P * max |label| / temperature``. By default no block is skipped.
         group: process group over which the labels are sharded. Every rank passes all
             queries, its own labels, bias and columns of the targets; every rank gets the
             whole value, the whole gradient of queries and temperature, and the gradient
@@ -124,7 +124,7 @@ class _Term:
 
 
 def _terms(loss: Loss, weight: float = 1.0, turned: bool = False) -> list[_Term]:
-    """Take sums and symmetric losses apart."""
+    """Split sums and symmetric losses into row losses."""
     if isinstance(loss, Sum):
         return [term for share, part in loss.parts() for term in _terms(part, weight * share, turned)]
     if isinstance(loss, Symmetric):
@@ -146,7 +146,7 @@ def _terms(loss: Loss, weight: float = 1.0, turned: bool = False) -> list[_Term]
 
 @dataclass(frozen=True)
 class _Job:
-    """Everything about a call that carries no gradient."""
+    """The arguments of a call that carry no gradient."""
 
     terms: list[_Term]
     positives: Positives
@@ -159,12 +159,12 @@ class _Job:
     grad: bool
 
     def run(
-        self, queries: Tensor, labels: Tensor, temperature: Tensor, bias: Tensor | None, wanted: tuple[bool, ...]
+        self, queries: Tensor, labels: Tensor, temperature: Tensor, bias: Tensor | None, needs_grad: tuple[bool, ...]
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         """Return the value and the gradients of the four inputs."""
         sums = torch.float32 if self.kind in HALVES else self.kind
         divided = queries.to(sums) / temperature.to(sums)
-        needs = Needs(wanted[0] or wanted[2], wanted[1], wanted[3])
+        needs = Needs(needs_grad[0] or needs_grad[2], needs_grad[1], needs_grad[3])
         if not self.grad:
             needs = Needs(False, False, False)
         full = None if bias is None else bias.to(sums).expand(labels.shape[0])
@@ -188,8 +188,8 @@ class _Job:
 def _run_turned(job: _Job, problem: Problem, needs: Needs, outcome: Outcome) -> Tensor:
     """Run the terms whose anchors are labels, a few anchors at a time, and add to the gradients of ``outcome``.
 
-    Each anchor sees all queries, so that its row is complete here whatever the sharding. A
-    bias per label is folded into the vectors as one more coordinate, against 1.
+    Each anchor sees all queries, so its row is complete on the rank that holds the label. A
+    bias per label becomes one more coordinate of its vector, multiplied by 1.
     """
     anchors, targets = turn(problem.positives)
     total = job.ranks.sum(torch.tensor(float(anchors.numel()), device=anchors.device))
@@ -203,9 +203,9 @@ def _run_turned(job: _Job, problem: Problem, needs: Needs, outcome: Outcome) -> 
     value = problem.queries.new_zeros(())
     for first in range(0, anchors.numel(), ANCHORS):
         chunk = anchors[first : first + ANCHORS]
-        own = labels = problem.labels.index_select(0, chunk).to(queries.dtype)
+        labels = problem.labels.index_select(0, chunk).to(queries.dtype)
         if problem.bias is not None:
-            labels = torch.cat([own, problem.bias.index_select(0, chunk)[:, None]], 1)
+            labels = torch.cat([labels, problem.bias.index_select(0, chunk)[:, None]], 1)
         mask = None if problem.mask is None else problem.mask.index_select(1, chunk).T
         cells = (targets.rows >= first) & (targets.rows < first + ANCHORS)
         part = replace(
@@ -215,19 +215,19 @@ def _run_turned(job: _Job, problem: Problem, needs: Needs, outcome: Outcome) -> 
         )  # fmt: skip
         turned = Problem(labels, queries, None, None, mask, _by_column(part), job.kind)
         plan = Plan.make(chunk.numel(), queries.element_size(), None, 0 if job.plan.keep == 0 else None)
-        found = run(terms, turned, sides, plan, ALONE, job.skip)
-        value = value + found.value
-        if found.queries is not None and outcome.labels is not None:
-            outcome.labels.index_add_(0, chunk, found.queries[:, :dim].to(outcome.labels.dtype))
-        if found.queries is not None and outcome.bias is not None:
-            outcome.bias.index_add_(0, chunk, found.queries[:, dim])
-        if found.labels is not None and outcome.queries is not None:
-            outcome.queries.add_(found.labels[:, :dim])
+        part_outcome = run(terms, turned, sides, plan, ALONE, job.skip)
+        value = value + part_outcome.value
+        if part_outcome.queries is not None and outcome.labels is not None:
+            outcome.labels.index_add_(0, chunk, part_outcome.queries[:, :dim].to(outcome.labels.dtype))
+        if part_outcome.queries is not None and outcome.bias is not None:
+            outcome.bias.index_add_(0, chunk, part_outcome.queries[:, dim])
+        if part_outcome.labels is not None and outcome.queries is not None:
+            outcome.queries.add_(part_outcome.labels[:, :dim])
     return value
 
 
 class _Streamed(torch.autograd.Function):
-    """Value in forward, with the gradients already there for the one backward pass."""
+    """Computes the value and its gradients in forward; backward returns the stored gradients, once."""
 
     @staticmethod
     def forward(
@@ -255,13 +255,13 @@ def _weighted(
     terms = [term for term in job.terms if term.turned is turned]
     cells = 0
     if any(term.loss.reduction == "cells" for term in terms):
-        own = torch.tensor(float(count_cells(shape, mask)), dtype=torch.float64, device=job.positives.rows.device)
-        cells = int(job.ranks.sum(own))
+        local = torch.tensor(float(count_cells(shape, mask)), dtype=torch.float64, device=job.positives.rows.device)
+        cells = int(job.ranks.sum(local))
     return [(term.weight / divisor(term.loss.reduction, rows, cells), term.loss) for term in terms]
 
 
 def _shrink(gradient: Tensor, bias: Tensor, ranks: Ranks) -> Tensor:
-    """Bring the gradient of the bias per label [P] to the shape of the bias."""
+    """Reduce the gradient of the bias per label [P] to the shape of the bias."""
     if bias.numel() == 1 and gradient.numel() != 1:
         gradient = ranks.sum(gradient.sum())
     return gradient.reshape(bias.shape).to(bias.dtype)

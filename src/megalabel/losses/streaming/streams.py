@@ -1,7 +1,7 @@
 """Three kinds of row state, one class each: none, a log-sum-exp, a running top-k.
 
-Each calls back a small differentiable function of its loss, so that the formula of a
-loss is written once and serves the plain and the streamed form alike.
+Each calls a small differentiable function of its loss, so that the formula of a loss is
+written once for the plain and the streamed form.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 
 def wide(like: Tensor) -> torch.dtype:
-    """Return the type in which row state is added up: float64 where the device has it."""
+    """Return the type in which row state is summed: float64 if the device supports it."""
     return torch.float32 if like.device.type == "mps" else torch.float64
 
 
 def leaf(tensor: Tensor) -> Tensor:
-    """Return the same numbers as a new start of a small graph."""
+    """Return a copy that is a leaf of a new autograd graph."""
     return tensor.detach().clone().requires_grad_()
 
 
 def no_cells() -> tuple[Tensor, Tensor, Tensor]:
-    """Return rows, columns and values of no cells at all."""
+    """Return empty rows, columns and values."""
     none = torch.empty(0, dtype=torch.int64)
     return none, none, torch.empty(0)
 
 
 class Scratch:
-    """One buffer, grown when needed, for the temporary values of a block."""
+    """A buffer for the temporary values of a block, grown when needed."""
 
     def __init__(self) -> None:
         self._flat: Tensor | None = None
 
     def like(self, block: Tensor) -> Tensor:
-        """Return a contiguous tensor of the block's shape and type with anything in it."""
+        """Return a contiguous uninitialised tensor of the block's shape and type."""
         return self.shaped(block.shape, block)
 
     def shaped(self, shape: Sequence[int], like: Tensor) -> Tensor:
@@ -64,12 +64,12 @@ class _Separable(Protocol):
 
 
 class SeparableStream:
-    """Row losses that are sums over cells: no state but the sum.
+    """Row losses that are sums over cells: the sum is the only state.
 
-    The loss offers ``_negative_sum(block, scratch)`` [B], the terms of the negatives added
-    up, 0 for a cell at -inf; ``_negative_gradient(block)``, the derivative of each term,
-    which may overwrite the block; and ``_positive(positives)`` [n], the terms of the
-    positives, differentiable.
+    The loss has ``_negative_sum(block, scratch)`` [B], the sum of the terms of the negatives,
+    0 for a cell at -inf; ``_negative_gradient(block)``, the derivative of each term, which may
+    overwrite the block; and ``_positive(positives)`` [n], the differentiable terms of the
+    positives.
     """
 
     separable = True
@@ -86,7 +86,7 @@ class SeparableStream:
         self._type = scores.dtype
 
     def update(self, block: Tensor, start: int) -> None:
-        """Add up the terms of a block of negatives."""
+        """Add the terms of a block of negatives."""
         self._rows += self._loss._negative_sum(block, self._scratch.like(block))
 
     def more(self) -> bool:
@@ -106,7 +106,7 @@ class SeparableStream:
         return self._loss._negative_gradient(block)
 
     def sparse_gradient(self) -> tuple[Tensor, Tensor, Tensor]:
-        """No single cells: the blocks hold all of it."""
+        """Return no cells: the whole gradient is in the blocks."""
         return no_cells()
 
 
@@ -117,10 +117,9 @@ class _FromLse(Protocol):
 class LogSumExpStream:
     """Row losses that see the negatives only through one log-sum-exp per row.
 
-    The loss offers ``_from_lse(lse, positives, share)`` [n], one differentiable term per
-    positive. ``inside`` [n] are the scores with which the positives enter the sum, or
-    None when they stay out of it. State: a running maximum and the sum of exponentials
-    below it.
+    The loss has ``_from_lse(lse, positives, share)`` [n], one differentiable term per
+    positive. ``inside`` [n] are the scores with which the positives enter the sum, or None
+    if they do not. State: a running maximum and the sum of exponentials relative to it.
     """
 
     separable = False
@@ -141,7 +140,7 @@ class LogSumExpStream:
             self._total = row_sum(positives, below.to(wide(below)))
 
     def update(self, block: Tensor, start: int) -> None:
-        """Raise the running maximum and add the block's exponentials."""
+        """Update the running maximum and add the block's exponentials."""
         top = torch.maximum(self._top, block.amax(1))
         level = finite(top)
         below = torch.sub(block, level[:, None], out=self._scratch.like(block)).exp_()
@@ -157,7 +156,7 @@ class LogSumExpStream:
         return False
 
     def finish(self) -> Tensor:
-        """Return the row losses; the slopes for both gradients are kept."""
+        """Return the row losses; keep the slopes for both gradients."""
         lse, scores = leaf(self._lse), leaf(self._positives.scores)
         with torch.enable_grad():
             positives = replace(self._positives, scores=scores)
@@ -180,7 +179,7 @@ class LogSumExpStream:
         return block.sub_(self._level).exp_().mul_(self._slope)
 
     def sparse_gradient(self) -> tuple[Tensor, Tensor, Tensor]:
-        """No single cells: the blocks hold all of it."""
+        """Return no cells: the whole gradient is in the blocks."""
         return no_cells()
 
 
@@ -191,10 +190,9 @@ class _FromTop(Protocol):
 class TopStream:
     """Row losses that see only the k highest negatives.
 
-    The loss offers ``_from_top(top, positives, share)``: differentiable terms of the
-    positives [n] and of the negatives [B, k] (zeros when it has none). ``top`` [B, k] is
-    sorted, -inf where a row has fewer than k negatives. Equal scores at rank k are told
-    apart by their place, so that which of them is taken depends on the order of columns.
+    The loss has ``_from_top(top, positives, share)``: differentiable terms of the positives
+    [n] and of the negatives [B, k] (zeros if it has none). ``top`` [B, k] is sorted, -inf where
+    a row has fewer than k negatives. Ties at rank k are broken by the order of the columns.
     """
 
     separable = False
@@ -207,7 +205,7 @@ class TopStream:
         self._cols = torch.zeros_like(self._top, dtype=torch.int64)
 
     def update(self, block: Tensor, start: int) -> None:
-        """Let the block's best in, for the rows where it holds a better one."""
+        """Merge the highest scores of the block, for the rows where they exceed the lowest of the top k."""
         rows = (block.amax(1) > self._top[:, -1]).nonzero()[:, 0]
         if rows.numel() == 0:
             return
@@ -223,31 +221,33 @@ class TopStream:
         return False
 
     def finish(self) -> Tensor:
-        """Return the row losses; the few gradients are kept."""
+        """Return the row losses; keep the gradients of the top k."""
         mine, world, count = self._ranks.rank, self._ranks.world, len(self._top)
         tops = self._ranks.gather(self._top, [count] * world).view(world, count, self._k)
         values, order = tops.transpose(0, 1).reshape(count, world * self._k).topk(self._k, 1)
         top, scores = leaf(values), leaf(self._positives.scores)
         with torch.enable_grad():
             positives = replace(self._positives, scores=scores)
-            terms, ours = self._loss._from_top(top, positives, self._share)
+            terms, negative_terms = self._loss._from_top(top, positives, self._share)
             slope, self._gradient = torch.autograd.grad(
                 terms.sum(), (top, scores), retain_graph=True, materialize_grads=True
             )
-            own = torch.autograd.grad(ours.sum(), top)[0] if ours.requires_grad else torch.zeros_like(top)
-        slope = self._ranks.sum(slope) + own  # every rank has the same terms of negatives
+            direct = torch.zeros_like(top)
+            if negative_terms.requires_grad:
+                (direct,) = torch.autograd.grad(negative_terms.sum(), top)
+        slope = self._ranks.sum(slope) + direct  # every rank has the same terms of negatives
         held = (order // self._k == mine) & (values > NONE)
         self._rows = held.nonzero()[:, 0]
         self._values = slope[held]
         self._places = self._cols.gather(1, (order - mine * self._k).clamp_(0, self._k - 1))[held]
-        return self._ranks.sum(row_sum(self._positives, terms.detach())) + ours.detach().sum(1)
+        return self._ranks.sum(row_sum(self._positives, terms.detach())) + negative_terms.detach().sum(1)
 
     def positive_gradient(self) -> Tensor:
         """Gradient for the positives."""
         return self._gradient
 
     def block_gradient(self, block: Tensor) -> Tensor:
-        """Nothing beyond the single cells."""
+        """Return zeros: the whole gradient is in single cells."""
         return block.zero_()
 
     def sparse_gradient(self) -> tuple[Tensor, Tensor, Tensor]:

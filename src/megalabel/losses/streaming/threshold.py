@@ -1,8 +1,8 @@
-"""The threshold of the soft top-k operator, found in a handful of passes over blocks of scores.
+"""Find the threshold of the soft top-k operator in a few passes over blocks of scores.
 
-For each row we want theta with sum_l sigma(x_l + theta) = k, where x_l = alpha (s_l - centre).
-The centre moves with the search to where the threshold is, so that float32 loses nothing
-beside large scores: s - centre is exact where it matters and theta stays small.
+For each row we solve for theta with sum_l sigma(x_l + theta) = k, where x_l = alpha (s_l - centre).
+The centre moves to the threshold during the search, so that float32 loses no precision
+with large scores: s - centre is exact where it matters and theta stays small.
 
 Pass 1 measures each row: number of cells, highest and lowest score, and for each block of
 columns its four highest scores and, over its other c cells, R = sum e^x and R2 = sum e^2x.
@@ -13,12 +13,12 @@ positives count exactly; the other cells of the block together are bounded on bo
     R^2/R2 sigma(theta + log(R2/R))  <=  g(theta)  <=  min(R e^theta, c sigma(fourth + theta)),
 
 left by Jensen's inequality on the convex e -> 1/(1+e) weighted by e = e^(x+theta), right
-because sigma(x) <= e^x. The roots of the two bounds enclose the threshold, closely as a
-rule. Pass 2 evaluates the sum at both ends of this bracket, and in its middle if it is
-wide. When the bracket is then so narrow that the cubic through its ends is exact to the
-type, the row is solved; else each further pass tries three thresholds: that cubic, a Newton step in log
-space from the better end, and the midpoint, so that the bracket at least halves. Two
-passes in all are usual in float32, three or four in float64.
+because sigma(x) <= e^x. The roots of the two bounds enclose the threshold, usually
+closely. Pass 2 evaluates the sum at both ends of this bracket, and in its middle if it is
+wide. If the bracket is then so narrow that the cubic through its ends is exact to the type,
+the row is solved; otherwise each further pass tries three thresholds: that cubic, a Newton
+step in log space from the better end, and the midpoint, so that the bracket at least
+halves. Float32 usually takes two passes in total, float64 three or four.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from megalabel.ranks import Ranks
     from megalabel.types import Positives
 
-OPEN = 1e30  # theta of a row whose every cell is wholly in: k at or above the number of cells
-PASSES = 24  # a bound that is not met in practice: 24 halvings of the bracket
+OPEN = 1e30  # theta of a row whose memberships are all 1: k is at least the number of cells
+PASSES = 24  # upper bound, not reached in practice: 24 halvings of the bracket
 TOPS = 4  # highest scores of a block that are known exactly
 SLACK = 1e-4  # added to both ends of the bracket, for the rounding of the sums of pass 1
 TINY = 1e-300
 
 
 class Threshold:
-    """Row state of the search: feed blocks of negatives to ``update``, ask ``more`` after each pass.
+    """Row state of the search: call ``update`` with each block of negatives and ``more`` after each pass.
 
     Args:
-        k: [B] wanted sum of each row; 0 for a row to leave alone.
+        k: [B] target sum of each row; 0 skips the row.
         alpha: slope of the sigmoid.
         positives: the positive cells, with scores.
         ranks: the processes that share the labels.
@@ -71,14 +71,14 @@ class Threshold:
         self._blocks: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # highest [4, B], other cells, R, R2
 
     def update(self, block: Tensor) -> None:
-        """Take in one block of negatives, -inf where a cell takes no part."""
+        """Process one block of negatives, -inf where a cell takes no part."""
         if self._passes == 0:
             self._measure(block)
         else:
             self._evaluate(block)
 
     def more(self) -> bool:
-        """Close a pass; True while some row is not solved."""
+        """End a pass; True while some row is not solved."""
         self._passes += 1
         if self._passes == 1:
             return self._open_bracket()
@@ -156,8 +156,8 @@ class Threshold:
             theta = theta.to(self._dtype)
             mass = (ceiling + theta).clamp_(max=80.0).exp_()
             p = (last + theta).sigmoid_()
-            few = others * p
-            return total(theta, torch.minimum(mass, few), torch.where(mass < few, mass, few * (1 - p)))
+            capped = others * p
+            return total(theta, torch.minimum(mass, capped), torch.where(mass < capped, mass, capped * (1 - p)))
 
         def at_least(theta: Tensor) -> tuple[Tensor, Tensor]:
             theta = theta.to(self._dtype)
@@ -221,7 +221,7 @@ class Threshold:
         return True
 
     def _accept(self, thetas: Tensor, sums: Tensor, slopes: Tensor) -> None:
-        """Keep the best threshold of each row; settle the rows where it is as good as the type allows."""
+        """Find the best threshold of each row; settle the rows where it is as exact as the type allows."""
         eps = torch.finfo(self._dtype).eps
         error, best = (sums - self._k).abs().min(0)
         theta, total, slope = (part.gather(0, best[None])[0] for part in (thetas, sums, slopes))
@@ -279,13 +279,13 @@ class Threshold:
 
     def _newton(self) -> Tensor:
         """Newton step on the log of the sum, from the measured end that is nearer to log k."""
-        wanted = self._k.clamp_min(TINY).log()
-        away = torch.where(self._known, (self._log - wanted).abs(), float("inf"))
-        low = away[0] <= away[1]
+        log_k = self._k.clamp_min(TINY).log()
+        distance = torch.where(self._known, (self._log - log_k).abs(), float("inf"))
+        low = distance[0] <= distance[1]
         start, log, rate = (
             torch.where(low, pair[0], pair[1]) for pair in ((self._lo, self._hi), self._log, self._rate)
         )
-        return start + (wanted - log) / rate
+        return start + (log_k - log) / rate
 
     def _inside(self, theta: Tensor, middle: Tensor) -> Tensor:
         return torch.where((theta > self._lo) & (theta < self._hi), theta, middle)

@@ -48,7 +48,7 @@ def clip_gradients(
 ) -> float:
     """Scale all gradients in place so that their joint Euclidean norm is at most ``max_norm``.
 
-    ``sharded`` are those parameters of which every rank has rows of its own: their norm is that of the rows
+    ``sharded`` are the parameters whose rows are split over the ranks: their norm is that of the rows
     of all ranks. Returns the norm before clipping. Sparse gradients are coalesced first (and stay so),
     since entries of one row must be added before they are squared. When the norm is not
     finite nothing is scaled: look at the returned number and do not step.
@@ -84,11 +84,11 @@ def clip_gradients(
 
 @torch.no_grad()
 def sum_gradients(parameters: Iterable[Parameter], ranks: Ranks) -> None:
-    """Give every rank the sum of all ranks' gradients, in place of its own.
+    """Replace the gradients of every rank by their sum over all ranks.
 
-    A parameter that some rank has no gradient for counts as zero there; one that none has stays
-    without. Sparse gradients stay sparse, and list the rows that any rank lists: an optimiser with
-    row-wise updates touches the same rows as in one process.
+    A missing gradient counts as zero; a parameter without a gradient on any rank stays without.
+    Sparse gradients stay sparse and list the rows that any rank lists, so that a row-wise
+    optimiser touches the same rows as in one process.
     """
     if ranks.alone:
         return
@@ -131,8 +131,8 @@ def _sum_rows(table: Parameter, ranks: Ranks) -> Tensor:
     if table.grad is None:
         rows, values = torch.empty(0, dtype=torch.int64, device=table.device), table.new_empty(0, *table.shape[1:])
     else:
-        own = distinct_rows(table.grad)
-        rows, values = own.indices()[0], own.values()
+        gradient = distinct_rows(table.grad)
+        rows, values = gradient.indices()[0], gradient.values()
     table.grad = None  # the memory is needed
     sizes = [int(size) for size in ranks.gather(torch.tensor([len(rows)]), [1] * ranks.world).tolist()]
     if sum(sizes) > len(table):

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from megalabel.errors import SettingError
 from megalabel.device import find_device
+from megalabel.errors import SettingError
 
 
 @pytest.fixture

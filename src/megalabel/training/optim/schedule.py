@@ -12,25 +12,25 @@ from megalabel.errors import SettingError, nearest
 
 __all__ = ["Schedule"]
 
-# Share of the way from the peak (0) to the end (1) -> how much of the fall is done.
-FALLS: dict[str, Callable[[float], float]] = {
-    "constant": lambda way: 0.0,
-    "linear": lambda way: way,
-    "cosine": lambda way: (1 - math.cos(math.pi * way)) / 2,
+# Progress from the peak (0) to the end (1) -> share of the decay that is done.
+DECAYS: dict[str, Callable[[float], float]] = {
+    "constant": lambda progress: 0.0,
+    "linear": lambda progress: progress,
+    "cosine": lambda progress: (1 - math.cos(math.pi * progress)) / 2,
 }
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Warm up, then hold the rate or let it fall; steps count from 0.
+    """Warm up, then keep the rate or let it decay; steps count from 0.
 
     The rate of an optimiser at a step is its base rate times :meth:`factor`, with
     w = ``warmup_steps``, T = ``total_steps`` and f = ``final``:
 
         step < w:   (step + 1) / (w + 1)
-        w <= step:  1 - (1 - f) fall(min(1, (step - w) / (T - w)))
+        w <= step:  1 - (1 - f) decay(min(1, (step - w) / (T - w)))
 
-    fall(x) is 0 (constant), x (linear) or (1 - cos(pi x)) / 2 (cosine; Loshchilov and
+    decay(x) is 0 (constant), x (linear) or (1 - cos(pi x)) / 2 (cosine; Loshchilov and
     Hutter, "SGDR", ICLR 2017, equation 5, without restarts). No step has rate zero before
     T. There is no state but the step number, so a resumed run needs nothing else.
 
@@ -49,8 +49,8 @@ class Schedule:
         self._check()
         if step < self.warmup_steps:
             return (step + 1) / (self.warmup_steps + 1)
-        way = (step - self.warmup_steps) / max(self.total_steps - self.warmup_steps, 1)
-        return 1 - (1 - self.final) * FALLS[self.kind](min(way, 1.0))
+        progress = (step - self.warmup_steps) / max(self.total_steps - self.warmup_steps, 1)
+        return 1 - (1 - self.final) * DECAYS[self.kind](min(progress, 1.0))
 
     def apply(self, step: int, optimisers: Iterable[Optimizer]) -> float:
         """Set the rate of every group of every optimiser for this step; return the factor.
@@ -65,10 +65,10 @@ class Schedule:
         return factor
 
     def _check(self) -> None:
-        if self.kind not in FALLS:
-            raise SettingError(f"no schedule is called {self.kind!r}", remedy=nearest(self.kind, FALLS))
+        if self.kind not in DECAYS:
+            raise SettingError(f"unknown schedule {self.kind!r}", remedy=nearest(self.kind, DECAYS))
         if not 0 <= self.warmup_steps <= self.total_steps or self.total_steps < 1:
             what = f"a warm-up of {self.warmup_steps} steps in a training of {self.total_steps}"
-            raise SettingError(what, remedy="choose a warm-up of at least 0 steps that fits in")
+            raise SettingError(what, remedy="choose a warm-up of 0 steps or more that fits in")
         if not 0 <= self.final <= 1:
             raise SettingError(f"final is {self.final}", remedy="give the share of the rate left at the end, 0 to 1")

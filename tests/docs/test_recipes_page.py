@@ -1,0 +1,42 @@
+"""docs/training.md: its recipes load, and it names every key a recipe can have."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from megalabel.augment.settings import AUGMENTATIONS
+from megalabel.batching.settings import BATCHING_KINDS, NegativeSettings, Refresh, SomePositives
+from megalabel.encoders.settings import ENCODERS
+from megalabel.heads import HEADS
+from megalabel.losses.settings import LOSSES
+from megalabel.recipes.load_recipe import dump_recipe, make_recipe
+from megalabel.recipes.schema import Predict, Recipe, Stage, Training
+
+PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+RECIPES = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)]
+SETTINGS = [
+    *(Recipe, Stage, Training, Predict, NegativeSettings, Refresh, SomePositives),
+    *(kind for kinds in (HEADS, LOSSES, BATCHING_KINDS, AUGMENTATIONS, ENCODERS) for kind in kinds.values()),
+    *(type(kind().options) for kind in ENCODERS.values()),
+]
+
+
+@pytest.mark.parametrize("document", RECIPES, ids=lambda document: document["name"])
+def test_example_loads(document):
+    recipe = make_recipe(document)
+    assert make_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
+    assert all(stage.heads for _, stage in recipe.stage_recipes())
+
+
+def test_there_are_three_examples():
+    assert len(RECIPES) == 3
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.__name__)
+def test_every_key_is_on_the_page(settings):
+    prose = re.sub(r"<!-- generated: \w+ -->.*?<!-- end -->|^```.*?^```", "", PAGE, flags=re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", prose))))
+    missing = {field.alias or name for name, field in settings.model_fields.items()} - named
+    assert not missing, f"docs/training.md does not mention {', '.join(sorted(missing))} of {settings.__name__}"

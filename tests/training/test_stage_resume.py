@@ -1,0 +1,108 @@
+"""Stages: what is carried on, and a run that was cut off inside any of them."""
+
+import pytest
+import torch
+
+from megalabel import load, train
+from megalabel.errors import DataError, SettingError
+from megalabel.training.loop import Loop
+
+RECIPE = """
+name: stages
+paper: none
+about: three stages
+encoder: {kind: bag, source: null, options: {dim: 8, words: 256, bigrams: 0, characters: 0}}
+spaces: {clusters: {size: 5}}
+heads:
+  dual: {kind: text, projection: linear, loss: decoupled_softmax}
+  classifier: {kind: text_free, loss: decoupled_softmax}
+batching: {batch_size: 32, order: clustered, negatives: {mined: 2}, refresh: {start: 1, every: 1}}
+training: {epochs: 2, encoder: {kind: adamw, lr: 1.0e-2}, refit: true}
+stages:
+  - {name: groups, space: clusters, heads: {groups: {kind: free, loss: bce}}, drop: [groups], batching: {labels: all}}
+  - {name: dual, heads: [dual]}
+  - {name: both, freeze: [encoder, dual], training: {epochs: 3}}
+"""
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load("synthetic:points=200,labels=16")
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "stages.yaml"
+    path.write_text(RECIPE)
+    return str(path)
+
+
+def weights(model):
+    return {name: value.detach().clone() for name, value in model.network.named_parameters()}
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "stages.yaml").write_text(RECIPE)
+    return weights(train(str(folder / "stages.yaml"), data, folder / "run"))
+
+
+@pytest.mark.parametrize("step", [1, 7, 12, 19, 23, 31, 44, 52])  # in each stage of selecting and of the refit
+def test_resume_inside_any_stage_is_exact(recipe, data, whole, tmp_path, monkeypatch, step):
+    taken = []
+    plain = Loop._step
+
+    def cut_off(self, *arguments):
+        taken.append(self)
+        if len(taken) == step:
+            raise RuntimeError("killed")
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(Loop, "_step", cut_off)
+    with pytest.raises(RuntimeError, match="killed"):
+        train(recipe, data, tmp_path / "run")
+    monkeypatch.setattr(Loop, "_step", plain)
+    model = train(recipe, data, tmp_path / "run", resume=True)
+    again = weights(model)
+    assert again.keys() == whole.keys()
+    assert all(torch.equal(again[name], whole[name]) for name in whole)
+
+
+def test_a_run_begins_from_another(recipe, data, tmp_path):
+    first = train("depsl-cpu", data, tmp_path / "first", changes=SMALL)
+    second = train("unidec-cpu", data, tmp_path / "second", changes=[
+        *SMALL, f"init_from={tmp_path / 'first'}", "freeze=[encoder, dual]",
+    ])  # fmt: skip
+    for name, value in weights(first).items():
+        assert torch.equal(weights(second)[name], value), name
+    assert {name for name, _ in second.network.named_parameters()} > set(weights(first))
+
+
+def test_mistakes_in_stages(recipe, data, tmp_path):
+    with pytest.raises(SettingError, match=r"init_from is 'dul', no earlier stage and no run; did you mean 'dual'"):
+        path = tmp_path / "wrong.yaml"
+        path.write_text(RECIPE.replace("{name: both,", "{name: both, init_from: dul,"))
+        train(str(path), data, tmp_path / "run")
+    other = load("synthetic:points=200,labels=17")
+    train("unidec-cpu", data, tmp_path / "first", changes=SMALL)
+    with pytest.raises(DataError, match="rows of other labels"):
+        train("unidec-cpu", other, tmp_path / "second", changes=[*SMALL, f"init_from={tmp_path / 'first'}"])
+    for changed, words in (
+        (("heads: [dual]", "heads: [dul]"), "did you mean 'dual'"),
+        (("freeze: [encoder, dual]", "freeze: [encodr]"), "did you mean 'encoder'"),
+        (("space: clusters", "space: cluster"), "did you mean 'clusters'"),
+        (("drop: [groups]", "drop: [group]"), "did you mean 'groups'"),
+        (("name: dual", "name: groups"), "different names"),
+        (("training: {epochs: 3}", "training: {epoch: 3}"), "unknown key"),
+    ):
+        path.write_text(RECIPE.replace(*changed))
+        with pytest.raises(SettingError, match=words) as error:
+            train(str(path), data, tmp_path / "none")
+        assert "\n" not in str(error.value)
+
+
+SMALL = [
+    "encoder.source=null", "encoder.options={dim: 8, words: 256, bigrams: 0, characters: 0}",
+    "batching.batch_size=64", "batching.refresh={start: 1, every: 2}", "training.epochs=1",
+]  # fmt: skip

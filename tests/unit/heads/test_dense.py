@@ -1,0 +1,88 @@
+"""What dense heads share, against plain torch."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch.nn.functional import normalize
+
+from megalabel.heads import FreeSettings, Temperature, TextSettings, dense
+from megalabel.heads.dense import unit_rows
+
+
+def test_search_may_be_normalised_where_training_is_not():
+    head = FreeSettings(normalise=False, search_normalise=True, loss="bce").build(size=5, encoder_dim=3)
+    assert torch.allclose(head.labels(None, None, search=True)[0].norm(dim=1), torch.ones(5))
+    assert not torch.allclose(head.labels(None, None)[0].norm(dim=1), torch.ones(5))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"kind": "tekst"}, "should be 'text'"),
+        ({"tower": "text"}, "'tower' is now called 'kind'"),
+        ({"start": "random"}, "'start' is now called 'init'"),
+        ({"projection": "tan"}, "'none', 'linear', 'tanh' or 'residual'"),
+        ({"dim": 5}, "dim has no effect: projection is none"),
+        ({"dim": 5, "projection": "residual"}, "dim has no effect: projection is residual"),
+        ({"dropout": 0.5}, "dropout has no effect: projection is none"),
+        ({"search_normalise": True}, "search_normalise has no effect: it is the same as normalise"),
+        ({"loss": None, "weight": 2.0}, "weight has no effect: loss is null"),
+        ({"space": "clusters"}, "groups of labels have no text"),
+    ],
+)
+def test_wrong_settings(wrong, words):
+    with pytest.raises(ValidationError, match=words):
+        TextSettings(**{"loss": "bce", **wrong})
+
+
+def test_temperature_is_learnt_only_if_asked_and_never_vanishes():
+    assert not list(Temperature(0.05).parameters())
+    learnt = Temperature(0.05, learn=True)
+    assert learnt().item() == pytest.approx(0.05)
+    with torch.no_grad():
+        learnt.log_value.fill_(-100.0)
+    assert learnt().item() == pytest.approx(0.01)
+
+
+def test_residual_projection_starts_near_its_input():
+    head = FreeSettings(projection="residual", normalise=False, loss="bce").build(size=3, encoder_dim=16).eval()
+    encoded = torch.randn(5, 16)
+    torch.testing.assert_close(head.query(encoded), encoded, atol=0.2, rtol=0)
+    assert not torch.equal(head.query(encoded), encoded)
+
+
+def test_a_query_matrix_starts_at_identity_and_moves_queries_alone():
+    torch.manual_seed(0)
+    plain, matrix = (
+        TextSettings(query_matrix=query_matrix, loss="bce").build(size=3, encoder_dim=6)
+        for query_matrix in (False, True)
+    )
+    encoded = torch.randn(4, 6)
+    torch.testing.assert_close(matrix.query(encoded), plain.query(encoded))
+    with torch.no_grad():
+        matrix.query_matrix.copy_(torch.randn(6, 6))
+    assert not torch.allclose(matrix.query(encoded), plain.query(encoded))
+    torch.testing.assert_close(matrix.labels(None, encoded)[0], plain.labels(None, encoded)[0])
+
+
+def test_unit_rows_have_the_value_and_gradient_of_torch(monkeypatch):
+    monkeypatch.setattr(dense, "_BLOCK", 7)
+    torch.manual_seed(0)
+    start, weight = torch.randn(50, 6, dtype=torch.float64), torch.randn(50, 6, dtype=torch.float64)
+    start[3] = 0
+    results = []
+    for function in (unit_rows, lambda rows: normalize(rows, dim=1)):
+        rows = start.clone().requires_grad_()
+        value = function(rows)
+        (value * weight).sum().backward()
+        results.append((value.detach(), rows.grad))
+    assert torch.equal(results[0][0], results[1][0])
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-12, atol=1e-12)
+
+
+def test_heads_use_unit_rows_for_many_labels(monkeypatch):
+    monkeypatch.setattr(dense, "_MANY", 4)
+    for size in (4, 5):
+        vectors, _ = FreeSettings(loss="bce").build(size=size, encoder_dim=3).labels(None, None)
+        assert ("UnitRows" in vectors.grad_fn.name()) == (size == 5)
+        torch.testing.assert_close(vectors.norm(dim=1), torch.ones(size))
