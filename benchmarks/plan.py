@@ -1,8 +1,8 @@
-"""How far ``megalabel plan`` is from what trainings really take.
+"""How far ``megalabel plan`` is from the memory of real trainings.
 
 Run: python benchmarks/plan.py [--only NAME]
-Writes results/plan.json: for short real trainings, each in a process of its own with one thread, the peak of resident
-memory beside what the plan says; what Python holds once everything is imported is taken off both.
+Writes results/plan.json: for short real trainings, each in its own process with one thread, the peak of resident memory
+beside the planned one. What Python holds once everything is imported is subtracted from both.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ RUNS: list[tuple[str, str, str, list[str], int]] = [
 
 
 def main() -> int:
-    """Measure every run, or those asked for."""
+    """Measure every run, or those that --only selects."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", help="a part of the name of the runs to make; nothing is written")
+    parser.add_argument("--only", help="part of the name of the runs to measure; nothing is written")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -52,21 +52,21 @@ def main() -> int:
 
 
 def measure(name: str, recipe: str, data: str, changes: list[str], steps: int) -> dict[str, Any]:
-    """Train in a process of its own, and plan the same here."""
+    """Train in a separate process, and plan the same training."""
     from megalabel import load
     from megalabel.plan import plan
-    from megalabel.plan.held import PROGRAM
+    from megalabel.plan.memory import PROGRAM
 
-    given = json.dumps({"recipe": recipe, "data": data, "changes": changes, "steps": steps})
-    own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MEGALABEL_PROGRESS": "0"}
-    command = [sys.executable, __file__, "--child", given]
-    done = subprocess.run(command, env=os.environ | own, stdout=subprocess.PIPE, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
+    arguments = json.dumps({"recipe": recipe, "data": data, "changes": changes, "steps": steps})
+    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MEGALABEL_PROGRESS": "0"}
+    command = [sys.executable, __file__, "--child", arguments]
+    done = subprocess.run(command, env=os.environ | environment, stdout=subprocess.PIPE, check=True)
+    measured = json.loads(done.stdout.splitlines()[-1])
     planned = plan(recipe, data=load(data), changes=changes, device="cpu", memory=1e12)
     row = {
         "name": name, "recipe": recipe, "data": data, "changes": changes, "steps": steps,
-        "imported_bytes": found["imported"],
-        "measured_bytes": found["peak"] - found["imported"],
+        "imported_bytes": measured["imported"],
+        "measured_bytes": measured["peak"] - measured["imported"],
         "planned_bytes": round(planned.device_bytes - PROGRAM),
         "planned_moment": planned.moment,
     }  # fmt: skip
@@ -77,7 +77,7 @@ def measure(name: str, recipe: str, data: str, changes: list[str], steps: int) -
 
 
 def train(recipe: str, data: str, changes: list[str], steps: int) -> int:
-    """Train with the first ``steps`` batches of every epoch, and print what was held at the most."""
+    """Train on the first ``steps`` batches of every epoch, and print the peak memory."""
     import torch
 
     import megalabel.cli.train  # noqa: F401
@@ -108,7 +108,7 @@ class Few:
 
 
 def resident(name: str) -> int:
-    """Return the memory of this process: VmRSS now, VmHWM at the most."""
+    """Return the memory of this process: VmRSS now, VmHWM at its peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 

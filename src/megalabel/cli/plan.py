@@ -126,7 +126,7 @@ def _show(plan: Plan) -> None:
     many = f"{machine.devices:,} x " if machine.devices > 1 else ""
     console.print(
         f"{plan.recipe}{f', stage {plan.stage}' if plan.stage else ''}: {sizes.points:,} points x {sizes.labels:,} "
-        f"labels, batch {plan.case.batch:,}, {plan.case.width:,} labels scored per text, {many}{machine.kind}"
+        f"labels, batch {plan.workload.batch:,}, {plan.workload.width:,} labels scored per text, {many}{machine.kind}"
     )
     console.print(_parts(plan))
     for line in _lines(plan):

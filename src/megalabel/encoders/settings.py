@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from megalabel.encoders._base import BaseEncoder
+    from megalabel.encoders.cost import BagCost, EncoderCost, InceptionCost, TransformerCost
 
 __all__ = [
     "ENCODERS",
@@ -116,6 +117,10 @@ class BaseEncoderSettings(Settings):
         """Return a fresh encoder; ``seed`` counts unless the options have their own."""
         raise NotImplementedError
 
+    def cost(self) -> EncoderCost:
+        """Return what the encoder holds and computes, for the plan; raises SettingError if its size is not known."""
+        raise NotImplementedError
+
     def _arguments(self, seed: int) -> dict[str, Any]:
         return {"seed": seed, **self.options.model_dump(exclude_none=True)}
 
@@ -141,6 +146,25 @@ class BagSettings(BaseEncoderSettings):
 
         return BagEncoder(self.source, **self._arguments(seed))
 
+    def cost(self) -> BagCost:
+        """Return its numbers, for the plan.
+
+        >>> BagSettings(source=None, options=BagOptions(dim=16)).cost().table
+        (98304, 17)
+        """
+        from megalabel.encoders.cost import BagCost, subword_rows
+
+        options = self.options
+        rows = {name: getattr(options, name) for name in ("words", "bigrams", "characters")}
+        return BagCost(
+            size=options.dim,
+            rows={"subwords": subword_rows(self.source), **rows},
+            ngrams=options.ngrams,
+            residual=options.residual,
+            thin=options.thin,
+            max_length=options.max_length,
+        )
+
     @model_validator(mode="after")
     def _without_effect(self) -> Self:
         self._max_length_counts()
@@ -160,6 +184,17 @@ class InceptionSettings(BaseEncoderSettings):
         from megalabel.encoders.inception import InceptionEncoder
 
         return InceptionEncoder(self.source, **self._arguments(seed))
+
+    def cost(self) -> InceptionCost:
+        """Return its numbers, for the plan."""
+        from megalabel.encoders.cost import InceptionCost, subword_rows
+
+        names = ("channels", "filters", "bins", "attention", "max_length")
+        return InceptionCost(
+            size=self.options.dim,
+            subwords=subword_rows(self.source) or self.options.words,
+            **{name: getattr(self.options, name) for name in names},
+        )
 
     @model_validator(mode="after")
     def _without_effect(self) -> Self:
@@ -185,6 +220,20 @@ class TransformerSettings(BaseEncoderSettings):
         if self.query_length is not None and self.label_length is not None:
             arguments["max_length"] = max(self.query_length, self.label_length)  # nothing longer is ever read
         return TransformerEncoder(self.source, **arguments)
+
+    def cost(self) -> TransformerCost:
+        """Return its numbers, for the plan."""
+        from megalabel.encoders.cost import TransformerCost, transformer_shape
+
+        options = self.options
+        return TransformerCost(
+            **transformer_shape(self.source),
+            pooled=options.layers,
+            projection=options.projection,
+            dropout=options.dropout is None or options.dropout > 0,
+            max_length=options.max_length,
+            batch_tokens=options.batch_tokens,
+        )
 
     @model_validator(mode="after")
     def _without_effect(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
@@ -15,6 +16,7 @@ from megalabel.settings import Dropout
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from megalabel.heads.cost import HeadCost, HeadWorkload
     from megalabel.heads.head import InitData, NewTexts
     from megalabel.heads.live import Part
 
@@ -38,6 +40,11 @@ class FreeSettings(DenseSettings):
         if self.space is not None and self.init in ("text", "mix"):
             raise ValueError(f"init is {self.init}, but groups of labels have no text: choose points or random")
         return self
+
+    def cost(self, workload: HeadWorkload) -> HeadCost:
+        """Return what all dense heads have, and the noise and the result of row dropout."""
+        cost = super().cost(workload)
+        return replace(cost, saved=cost.saved + 2 * (self.row_dropout > 0), init_from_texts=self.init != "random")
 
     def build(self, **arguments: Any) -> FreeHead:
         """Return the head; see :meth:`DenseSettings.build`."""

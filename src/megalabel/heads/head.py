@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAl
 from pydantic import PositiveInt, model_validator
 
 from megalabel.errors import SettingError
+from megalabel.heads.cost import HeadCost
 from megalabel.settings import Settings, one_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from megalabel.data.dataset import Dataset, Split
     from megalabel.heads.answers import Answers
+    from megalabel.heads.cost import HeadWorkload
     from megalabel.heads.dense import DenseHead
     from megalabel.heads.live import Live, Part
 
@@ -59,6 +61,10 @@ class HeadSettings(Settings):
     trained: ClassVar[bool]  # by steps and a loss; False: fitted once the network stands
     reads_text: ClassVar[bool] = False  # the texts of labels are encoded to score them
     has_table: ClassVar[bool] = False  # holds a free vector per label
+
+    def cost(self, workload: HeadWorkload) -> HeadCost:
+        """Return what the head holds and computes in a training, for the plan."""
+        return HeadCost()
 
 
 def register(settings: Kind) -> Kind:
@@ -105,6 +111,11 @@ class RowSettings(FittedSettings):
     labels: Literal["none", "self", "gandalf"] = "none"  # label texts as rows: none, each for itself, or Gandalf's
     max_targets: PositiveInt | None = None  # targets of a label text, for gandalf
     renamed: ClassVar[dict[str, str]] = {"most": "max_targets", "common": "max_df", "of": "features"}
+
+    def cost(self, workload: HeadWorkload) -> HeadCost:
+        """Return the rows whose n-grams are held: train points, and label texts if they are rows too."""
+        rows = workload.points + (workload.labels if self.labels != "none" else 0)
+        return HeadCost(ngram_rows=rows if self.reads_ngrams else 0)
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:

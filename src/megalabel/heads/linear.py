@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError, SettingError
 from megalabel.graphs._top import keep_top
 from megalabel.heads._rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
+from megalabel.heads.cost import in_main_memory
 from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
 from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
 from megalabel.heads.memory import Memory
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from megalabel.heads._inverted import Inverted
     from megalabel.heads.answers import Answers
+    from megalabel.heads.cost import HeadCost, HeadWorkload
     from megalabel.heads.head import FitData, NewTexts, Queries
     from megalabel.heads.live import Live, Part
     from megalabel.types import TopK
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["Linear", "LinearSettings", "hard_negatives"]
 
 _BELOW = np.float32(-2.0)  # bias of a label without positive rows; a negative of the others is at about -1
+_NEW_POINTS, _UNPRUNED = 10, 0.6  # points that bring a label new n-grams, and the share of weights left, as measured
+_WEIGHT_BYTES = 16  # per weight of a label, by rows and by columns
+_NEGATIVE_BYTES = 48  # per hard negative, which six matrices hold
 _LABELS = 128  # labels handed to a thread at a time
 _CHUNK = 8_192  # rows whose negatives are searched at a time: with many labels a row their scores are large
 
@@ -54,6 +59,17 @@ class LinearSettings(RowSettings):
     def reads_ngrams(self) -> bool:
         """Whether the head reads n-grams of texts."""
         return True
+
+    def cost(self, workload: HeadWorkload) -> HeadCost:
+        """Return the weights that pruning leaves, and the hard negatives while the head is fitted."""
+        points = min(workload.points * workload.labels_per_point / workload.labels, _NEW_POINTS)
+        weights = workload.labels * points * workload.ngrams_per_text * _UNPRUNED
+        mined = workload.points * self.mined
+        return replace(
+            super().cost(workload),
+            held=(in_main_memory("weights of n-grams", weights, _WEIGHT_BYTES, pieces=2),),
+            fitting=(in_main_memory("negatives", mined, _NEGATIVE_BYTES, pieces=6),),
+        )
 
     def load(self, folder: str | PathLike[str]) -> Linear:
         """Return the head that its ``save`` wrote."""

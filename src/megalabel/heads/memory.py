@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError, SettingError
 from megalabel.heads._rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
 from megalabel.heads.answers import StoredAnswers
+from megalabel.heads.cost import tensor
 from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
 from megalabel.heads.live import FewRows
 from megalabel.settings import PositiveFloat
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from megalabel.heads._inverted import Inverted
     from megalabel.heads.answers import Answers
+    from megalabel.heads.cost import HeadCost, HeadWorkload
     from megalabel.heads.head import FitData, NewTexts, Queries
     from megalabel.heads.live import Live, Part
     from megalabel.index import ExactIndex
@@ -49,6 +52,15 @@ class MemorySettings(RowSettings):
     def reads_ngrams(self) -> bool:
         """Whether the head reads n-grams of texts."""
         return self.features == NGRAMS
+
+    def cost(self, workload: HeadWorkload) -> HeadCost:
+        """Return the remembered rows: n-grams, or vectors of a dense head."""
+        cost = super().cost(workload)
+        if self.reads_ngrams:
+            return cost
+        rows = workload.points + (workload.labels if self.labels != "none" else 0)
+        vectors = tensor("remembered vectors", rows, workload.head_dim(self.features), host=True)
+        return replace(cost, held=(vectors,))
 
     def load(self, folder: str | PathLike[str]) -> Memory:
         """Return the head that its ``save`` wrote."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -14,6 +15,7 @@ from megalabel.settings import Dropout
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from megalabel.heads.cost import HeadCost, HeadWorkload
     from megalabel.heads.head import NewTexts
     from megalabel.heads.live import Part
 
@@ -30,6 +32,11 @@ class TextFreeSettings(DenseSettings):
     kind: Literal["text_free"] = "text_free"
     label_encoder: str | None = None  # a second encoder for label texts; None ties both towers
     row_dropout: Dropout = 0.0
+
+    def cost(self, workload: HeadWorkload) -> HeadCost:
+        """Return what all dense heads have, and the noise and the result of row dropout."""
+        cost = super().cost(workload)
+        return replace(cost, saved=cost.saved + 2 * (self.row_dropout > 0))
 
     def build(self, **arguments: Any) -> TextFreeHead:
         """Return the head; see :meth:`DenseSettings.build`."""

@@ -35,6 +35,10 @@ class BCESettings(SymmetricSettings):
         """Return the loss of this kind."""
         return BCE(reduction="cells" if self.cells else "mean")
 
+    def row_cost(self) -> tuple[int, int]:
+        """Return one pass and three products: every cell stands alone."""
+        return 1, 3
+
 
 class LossWithBCE(SymmetricSettings):
     """Settings of a loss to which a BCE can be added.
@@ -44,6 +48,11 @@ class LossWithBCE(SymmetricSettings):
     """
 
     bce: NonNegative = 0.0  # weight of the added BCE
+
+    def cost(self, anchors: float = 0.0) -> tuple[int, float]:
+        """Return the most of both losses; see :meth:`SymmetricSettings.cost`."""
+        passes, products = super().cost(anchors)
+        return (passes, max(products, 3)) if self.bce else (passes, products)
 
     def build(self) -> Loss:
         """Return the loss with everything these settings add to it."""

@@ -34,6 +34,10 @@ class ProbabilisticContrastiveSettings(LossWithBCE):
         """Return the loss of this kind."""
         return ProbabilisticContrastive(c=self.c, d=self.d, k=self.k, threshold=self.threshold, scaled=self.scaled)
 
+    def row_cost(self) -> tuple[int, int]:
+        """Return one pass and three products; with ``k``, one product and a few cells."""
+        return 1, 3 if self.k is None else 1
+
 
 @dataclass(frozen=True)
 class ProbabilisticContrastive(RowLoss):

@@ -37,6 +37,10 @@ class SoftTopKSettings(LossWithBCE):
         """Return the loss of this kind."""
         return SoftTopK(k=self.k, alpha=self.alpha)
 
+    def row_cost(self) -> tuple[int, int]:
+        """Return two passes for the threshold and one for the gradient."""
+        return 3, 5
+
 
 @dataclass(frozen=True)
 class SoftTopK(RowLoss):

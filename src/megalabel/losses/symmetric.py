@@ -31,6 +31,18 @@ class SymmetricSettings(Settings):
         """Return the loss of this kind, one number per row."""
         raise NotImplementedError
 
+    def row_cost(self) -> tuple[int, int]:
+        """Return passes over the labels and products of 2 B P d operations of the row loss, streamed."""
+        return 2, 4
+
+    def cost(self, anchors: float = 0.0) -> tuple[int, float]:
+        """Return passes over the labels and products of 2 B P d operations, for the plan.
+
+        ``anchors`` is the share of the labels of a step that have a positive in it: a symmetric loss scores them again.
+        """
+        passes, products = self.row_cost()
+        return passes, products + (0 if self.symmetric is None else products * anchors)
+
     def build(self) -> Loss:
         """Return the loss with everything these settings add to it."""
         loss = self.row_loss()

@@ -32,6 +32,10 @@ class TripletSettings(LossWithBCE):
         """Return the loss of this kind."""
         return Triplet(margin=self.margin, k=self.k, temperature=self.temperature)
 
+    def row_cost(self) -> tuple[int, int]:
+        """Return one pass and one product: the gradient has a few cells."""
+        return 1, 1
+
 
 @dataclass(frozen=True)
 class Triplet(RowLoss):

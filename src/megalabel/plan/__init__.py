@@ -1,7 +1,6 @@
-"""Memory and time of a training before it starts; loads no torch."""
+"""Memory and time of a training before it starts: adds up what each part of a recipe says it costs."""
 
-from megalabel.plan.make_plan import plan
-from megalabel.plan.planned import Plan
-from megalabel.plan.result import Part
+from megalabel.heads.cost import Part
+from megalabel.plan.make_plan import Plan, plan
 
 __all__ = ["Part", "Plan", "plan"]

@@ -3,28 +3,162 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from megalabel.encoders.cost import TextSize, find_tokenizer
 from megalabel.errors import SettingError, nearest
-from megalabel.plan.case import Case
-from megalabel.plan.changes import changed, dim_settings
-from megalabel.plan.encoder_size import find_tokenizer
+from megalabel.heads.cost import FLOAT
+from megalabel.plan.changes import Change, change_recipe, changes_that_help, dim_settings, fits, remedy
 from megalabel.plan.machine import BANDWIDTH, Machine, gpu_memory, has_gpu, main_memory
-from megalabel.plan.moments import memory as memory_of
-from megalabel.plan.planned import Plan
-from megalabel.plan.result import Work
-from megalabel.plan.sizes import Sizes, TextSize
+from megalabel.plan.memory import largest_stage
+from megalabel.plan.numbers import show_bytes
+from megalabel.plan.published import PublishedCost, nearest_published
 from megalabel.plan.work import work
+from megalabel.plan.workload import Sizes, Workload
 from megalabel.recipes.load_recipe import load_recipe
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
+    from megalabel.heads.cost import Part
+    from megalabel.plan.memory import Memory
+    from megalabel.plan.work import Work
     from megalabel.recipes.schema import Recipe
 
-__all__ = ["plan", "plan_case"]
+__all__ = ["Plan", "plan", "plan_workload"]
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
+_PER_BYTE = 8  # numbers of a vector per byte of a code, as `megalabel index` chooses them
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Memory and time of a training before it starts; see :func:`megalabel.plan.plan`."""
+
+    whole: Workload = field(repr=False)  # the recipe with all its stages
+    workload: Workload = field(repr=False)  # the stage that takes the most memory
+    machine: Machine
+    memory: Memory = field(repr=False)  # of one device and its process, in that stage
+    work: Work  # of all stages
+
+    @property
+    def recipe(self) -> str:
+        """The name of the recipe."""
+        return self.whole.recipe.name
+
+    @property
+    def stage(self) -> str:
+        """The stage that takes the most memory; empty for a recipe without stages."""
+        return self.workload.stage
+
+    @property
+    def sizes(self) -> Sizes:
+        """The data that was planned for."""
+        return self.workload.sizes
+
+    @property
+    def device_bytes(self) -> float:
+        """The most that one device holds; on a CPU, all of it."""
+        return self.memory.peak()[1]
+
+    @property
+    def host_bytes(self) -> float:
+        """The most main memory that the process of one device holds."""
+        return self.memory.peak(host=True)[1]
+
+    @property
+    def moment(self) -> str:
+        """When a device holds the most."""
+        return self.memory.peak()[0]
+
+    @property
+    def parts(self) -> tuple[tuple[str, Part], ...]:
+        """What a device and its process hold at the peak: (always or the moment, part)."""
+        moment = self.moment
+        held = [("always", part) for part in self.memory.held]
+        current = [(moment, part) for part in self.memory.moments[moment]]
+        if self.machine.gpu:
+            other = self.memory.peak(host=True)[0]
+            current = [(when, part) for when, part in current if not part.host]
+            current += [(other, part) for part in self.memory.moments[other] if part.host]
+        return (*held, *current)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits into what is known of the machine."""
+        return fits(self.memory, self.machine)
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """What to change if it does not fit, the mildest first."""
+        return [] if self.fits else self.changes_with()
+
+    def changes_with(self, *, more_devices: bool = True) -> list[Change]:
+        """Return the changes that make it fit, with or without more devices."""
+        return changes_that_help(self.whole, self.machine, more_devices=more_devices)
+
+    @property
+    def verdict(self) -> str:
+        """One line: whether it fits, and what to change if it does not."""
+        machine = self.machine
+        each = f"each of {machine.devices:,} {machine.kind}s" if machine.devices > 1 else f"one {machine.kind}"
+        if machine.memory is None:
+            return f"takes {show_bytes(self.device_bytes)} on {each}"
+        room = f"{show_bytes(self.device_bytes)} of {show_bytes(machine.memory)} on {each}"
+        if self.fits:
+            return f"fits: {room}, {self.device_bytes / machine.memory:.0%}"
+        if self.device_bytes <= machine.memory and machine.host_memory is not None:
+            need = machine.devices * self.host_bytes
+            room = f"{show_bytes(need)} of {show_bytes(machine.host_memory)} of main memory, for all processes"
+        return f"does not fit: {room}; {remedy(self.changes)}"
+
+    @property
+    def index_bytes(self) -> dict[str, float]:
+        """Memory of search after training: exact, and with codes in place of vectors, which may stay on disk."""
+        labels, dim = self.sizes.labels, self.workload.dim
+        return {"exact": labels * dim * FLOAT, "pq": labels * (max(1, dim // _PER_BYTE) + 8.0)}
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of an epoch at the given speed, for arithmetic and exchange alone."""
+        if self.machine.flops is None:
+            return None
+        return self.work.seconds(self.machine.devices, self.machine.flops, self.machine.bandwidth)
+
+    @cached_property
+    def published(self) -> list[PublishedCost]:
+        """Published systems on the set whose number of labels is nearest."""
+        return nearest_published(self.sizes.labels)
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan for JSON; sizes in bytes, times in seconds."""
+        memory, work, load = self.memory, self.work, self.workload
+        sides = {"device": False, "host": True} if self.machine.gpu else {"device": False}
+        peaks = {side: memory.peak(host=host) for side, host in sides.items()}
+        return {
+            "recipe": self.recipe,
+            "stage": self.stage,
+            "sizes": {**asdict(self.sizes), "rows": load.rows, "batch": load.batch, "pool": load.pool},
+            "machine": asdict(self.machine),
+            "fits": self.fits,
+            "verdict": self.verdict,
+            "peak": {side: {"moment": moment, "bytes": size} for side, (moment, size) in peaks.items()},
+            "moments": {
+                name: {side: memory.total(name, host=host or not memory.gpu) for side, host in sides.items()}
+                for name in memory.moments
+            },
+            "parts": [
+                {"name": part.name, "bytes": part.bytes, "when": when, "how": part.how,
+                 "where": "host" if part.host else "device"}
+                for when, part in self.parts
+            ],
+            "work": {**asdict(work), "flops": work.flops, "sent_in_a_step": sum(work.sent.values())},
+            "seconds": self.seconds,
+            "index": self.index_bytes,
+            "changes": [asdict(change) for change in self.changes],
+            "published": [line.document() for line in self.published],
+        }  # fmt: skip
 
 
 def plan(
@@ -46,43 +180,43 @@ def plan(
     bandwidth: float | None = None,
     changes: Sequence[str] = (),
 ) -> Plan:
-    """Tell memory and time of a training before it starts, without loading torch.
+    """Estimate memory and time of a training before it starts.
 
-    Memory is what one device holds, part by part, at the moment when it holds the most; with
-    several devices each has its own labels and its share of every batch, and the encoder is whole on
-    all of them. Time is arithmetic at the speed given, and what goes between devices.
+    Memory is what one device holds, part by part, at the moment it holds the most; of several stages, in the stage
+    that holds the most. With several devices each has its own labels and its share of every batch, and the encoders
+    are whole on all of them. Time is arithmetic at the given speed, and what goes between devices.
 
     Args:
         recipe: a name (see ``megalabel recipes``), a YAML file, or a recipe.
-        points: of the training set; those of ``data`` where that is given.
-        labels: of the training set; those of ``data`` where that is given.
+        points: of the training set; by default those of ``data``.
+        labels: of the training set; by default those of ``data``.
         data: a data set to read sizes from.
-        labels_per_point: mean number of labels of a point, 5 unless ``data`` tells.
-        query_tokens: mean tokens of a text, 12 unless ``data`` tells.
-        label_tokens: mean tokens of a label text, 12 unless ``data`` tells.
+        labels_per_point: mean number of labels per point; by default that of ``data``, or 5.
+        query_tokens: mean tokens per text; by default those of ``data``, or 12.
+        label_tokens: mean tokens per label text; by default those of ``data``, or 12.
         dim: size of label vectors, in place of the recipe's.
-        batch: queries of a step over all devices, in place of the recipe's.
+        batch: queries per step over all devices, in place of the recipe's.
         devices: that share labels and batch.
         memory: bytes of one device; by default that of this machine.
         host_memory: bytes of main memory beside GPUs, for all processes; not checked by default.
         device: cpu or cuda, in place of the recipe's; auto is what this machine has.
-        flops: operations a second that one device reaches; without, there is no time.
-        bandwidth: bytes a second that one device sends; 10 GB/s by default.
+        flops: operations per second that one device reaches; without it, there is no time.
+        bandwidth: bytes per second that one device sends; 10 GB/s by default.
         changes: ``key=value`` changes to the recipe, as on the command line.
 
-    >>> found = plan("unidec-cpu", points=100_000, labels=50_000, memory=8e9)
-    >>> found.fits, found.case.pool <= 1024 * 6
+    >>> result = plan("unidec-cpu", points=100_000, labels=50_000, memory=8e9)
+    >>> result.fits, result.workload.pool <= 1024 * 6
     (True, True)
     """
-    wanted = load_recipe(recipe, changes) if isinstance(recipe, str) else recipe
-    settings: dict[str, Any] = {} if dim is None else dim_settings(wanted, _positive("dim", dim))
+    loaded = load_recipe(recipe, changes) if isinstance(recipe, str) else recipe
+    settings: dict[str, Any] = {} if dim is None else dim_settings(loaded, _positive("dim", dim))
     if batch is not None:
         settings["batching.batch_size"] = _positive("batch", batch)
-    wanted = changed(wanted, settings) if settings else wanted
-    sizes = _sizes(wanted, data, points, labels, labels_per_point, query_tokens, label_tokens)
+    loaded = change_recipe(loaded, settings) if settings else loaded
+    sizes = _sizes(loaded, data, points, labels, labels_per_point, query_tokens, label_tokens)
     if batch is not None and batch > sizes.points:
         raise SettingError(f"batch {batch:,} is larger than the {sizes.points:,} points", remedy="give a smaller one")
-    gpu = _on_gpu(wanted.training.device if device is None else device)
+    gpu = _on_gpu(loaded.training.device if device is None else device)
     for what, value in (("memory", memory), ("host_memory", host_memory), ("flops", flops), ("bandwidth", bandwidth)):
         if value is not None and not value > 0:
             raise SettingError(f"{what} is {value:g}", remedy="it must be above 0")
@@ -94,39 +228,21 @@ def plan(
         flops=flops,
         bandwidth=BANDWIDTH if bandwidth is None else bandwidth,
     )
-    return plan_case(Case(wanted, sizes, devices, gpu), machine)
+    return plan_workload(Workload(loaded, sizes, devices, gpu), machine)
+
+
+def plan_workload(workload: Workload, machine: Machine) -> Plan:
+    """Return the plan of a recipe with all its stages."""
+    stage, memory = largest_stage(workload)
+    return Plan(workload, stage, machine, memory, work(workload))
 
 
 def _on_gpu(name: str) -> bool:
-    """Tell whether a device has memory of its own; that of Apple's GPUs is main memory."""
+    """Return whether a device has memory of its own; that of Apple's GPUs is main memory."""
     kind = name.partition(":")[0]
     if kind not in DEVICES:
         raise SettingError(f"there is no device {name!r}", remedy=nearest(name, DEVICES))
     return has_gpu() if kind == "auto" else kind == "cuda"
-
-
-def plan_case(case: Case, machine: Machine) -> Plan:
-    """Return the plan; of several stages, memory is that of the one that takes most, and work that of all."""
-    plans = []
-    for stage, recipe in case.recipe.stage_recipes():
-        sizes, clustered = case.sizes, None
-        if recipe.space is not None:
-            clustered, groups = case.sizes.labels, min(recipe.spaces[recipe.space].size, case.sizes.labels)
-            sizes = replace(sizes, labels=groups, labels_per_point=min(sizes.labels_per_point, groups))
-        part = replace(case, recipe=recipe, sizes=sizes)
-        name = stage.name if recipe.space is not None else ""
-        plans.append(Plan(part, machine, memory_of(part, clustered), work(part), name, clustered))
-    whole = plans[-1].work
-    for earlier in plans[:-1]:
-        whole = _added(whole, earlier.work)
-    return replace(max(reversed(plans), key=lambda found: found.device_bytes), work=whole)
-
-
-def _added(whole: Work, stage: Work) -> Work:
-    """Return the work of both, spread over the epochs of the first."""
-    share = stage.epochs / whole.epochs
-    names = ("encoder", "loss", "refresh", "evaluate")
-    return replace(whole, **{name: getattr(whole, name) + share * getattr(stage, name) for name in names})
 
 
 def _sizes(
@@ -140,19 +256,19 @@ def _sizes(
 ) -> Sizes:
     if data is not None:
         tokenizer = None if recipe.encoder.kind == "bag" else find_tokenizer(recipe.encoder)
-        found = Sizes.of(data, tokenizer)
+        sizes = Sizes.of(data, tokenizer)
     elif points is None or labels is None:
         missing = " and ".join(name for name, value in (("points", points), ("labels", labels)) if value is None)
         raise SettingError(f"the number of {missing} is not given", remedy="give points and labels, or a data set")
     else:
         each = min(5.0, _positive("labels", labels))
-        found = Sizes(_positive("points", points), labels, each)
+        sizes = Sizes(_positive("points", points), labels, each)
     given: dict[str, Any] = {"points": points, "labels": labels, "labels_per_point": labels_per_point}
     changes = {name: _positive(name, value) for name, value in given.items() if value is not None}
     for name, tokens in (("query", query_tokens), ("label", label_tokens)):
         if tokens is not None:
             changes[name] = TextSize.of_tokens(_positive(f"{name}_tokens", tokens))
-    return replace(found, **changes)
+    return replace(sizes, **changes)
 
 
 def _positive(name: str, value: Any) -> Any:

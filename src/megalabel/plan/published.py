@@ -1,4 +1,4 @@
-"""What published systems took, and what the same recipe takes here."""
+"""What published systems used, and what the same recipes are planned to take here."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from megalabel.plan.case import Case
-from megalabel.plan.moments import memory
-from megalabel.plan.sizes import Sizes, TextSize
+from megalabel.encoders.cost import TextSize
+from megalabel.plan.memory import largest_stage
+from megalabel.plan.workload import Sizes, Workload
 from megalabel.recipes.load_recipe import load_recipe
 
 if TYPE_CHECKING:
@@ -22,34 +22,34 @@ _LONG = ("encoder.query_length=128", "encoder.label_length=128", "training.chunk
 
 @dataclass(frozen=True)
 class PublishedCost:
-    """One line of a paper; memory is that of the GPUs in use, not what was needed of it."""
+    """One line of a paper; memory is that of the GPUs that were used, not how much of it was needed."""
 
     system: str
     data: str
     points: int
     labels: int
     labels_per_point: float
-    tokens: float  # of a text, by 1.3 a word; at most as many as are read
+    tokens: float  # per text, 1.3 per word; at most as many as are read
     batch: int
     pool: int | None
     gigabytes: int | None
     hours: float | None
     source: str = _TABLE
     hardware: str = ""
-    recipe: str | None = None  # of the same system
+    recipe: str | None = None  # of the same system here
     changes: Sequence[str] = ()
 
     def ours(self) -> float | None:
-        """Return the bytes that the recipe takes on one GPU, or None if there is no such recipe."""
+        """Return the bytes that the recipe takes on one GPU; None if there is no such recipe."""
         if self.recipe is None:
             return None
         text = TextSize.of_tokens(self.tokens)
         sizes = Sizes(self.points, self.labels, self.labels_per_point, text, text)
         recipe = load_recipe(self.recipe, [*self.changes, f"batching.batch_size={self.batch}"])
-        return memory(Case(recipe, sizes, gpu=True)).peak()[1]
+        return largest_stage(Workload(recipe, sizes, gpu=True))[1].peak()[1]
 
     def document(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
+        """Return the line for JSON."""
         names = ("system", "data", "points", "labels", "batch", "pool", "gigabytes", "hours", "hardware", "source")
         return {name: getattr(self, name) for name in names} | {"recipe": self.recipe, "ours_bytes": self.ours()}
 
@@ -103,7 +103,7 @@ PUBLISHED: tuple[PublishedCost, ...] = (
 
 
 def nearest_published(labels: int) -> list[PublishedCost]:
-    """Return the lines of the data set whose number of labels is nearest, and the largest with all labels in a step."""
+    """Return the lines of the data set with the nearest number of labels, and the one with the most memory."""
     data = min(PUBLISHED, key=lambda line: abs(math.log(line.labels / labels))).data
     largest = max(PUBLISHED, key=lambda line: line.gigabytes or 0)
     return [line for line in PUBLISHED if line.data == data or line is largest]

@@ -1,126 +1,154 @@
-"""Operations of an epoch and bytes between devices."""
+"""Operations of an epoch, and bytes between devices."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
-from megalabel.plan.products import products
-from megalabel.plan.result import Work
-from megalabel.plan.tensor import FLOAT
+from megalabel.heads.cost import FLOAT
 
 if TYPE_CHECKING:
     from megalabel.batching.settings import SearchSettings
-    from megalabel.plan.case import Case, HeadSize
+    from megalabel.plan.workload import Workload
 
-__all__ = ["work"]
+__all__ = ["Work", "work"]
 
 _TRAINED = 3  # forward, and backward for weights and for inputs
 _AGAIN = 1  # the second forward pass of the gradient cache
-_CLUSTERED = 12  # times that clustering looks at every vector on a level: ten rounds or so, and the cut
-_STATE = 20  # bytes a row that ranks exchange for one loss: maximum, sum in float64, slope, value
+_CLUSTERED = 12  # times that clustering reads every vector on a level: about ten rounds, and the cut
+_STATE = 20  # bytes per row that ranks exchange for one loss: maximum, sum in float64, slope, value
 
 
-def work(case: Case) -> Work:
-    """Return the operations of an epoch, over all devices, and what one device sends in a step."""
-    training = case.recipe.training
-    refreshes = case.refreshes / training.epochs
+@dataclass(frozen=True)
+class Work:
+    """Operations over all devices, and bytes."""
+
+    steps: int  # per epoch
+    epochs: int
+    encoder: float  # operations per epoch
+    loss: float  # per epoch: products of queries and labels, and of the heads
+    refresh: float  # per epoch, on average: clusters, negatives
+    evaluate: float  # per epoch, on average
+    sent: dict[str, float] = field(default_factory=dict)  # bytes that one device sends in a step, by what
+
+    @property
+    def flops(self) -> float:
+        """Operations of an epoch."""
+        return self.encoder + self.loss + self.refresh + self.evaluate
+
+    def seconds(self, devices: int, flops: float, bandwidth: float | None) -> float:
+        """Return the seconds of an epoch on devices that reach so many operations and bytes per second."""
+        sending = self.steps * sum(self.sent.values()) / bandwidth if bandwidth and devices > 1 else 0.0
+        return self.flops / (devices * flops) + sending
+
+
+def work(load: Workload) -> Work:
+    """Return the work of all stages, spread over the epochs of the last one."""
+    *earlier, last = (_stage(stage) for stage in load.stages())
+    return reduce(_add, earlier, last)
+
+
+def _add(total: Work, stage: Work) -> Work:
+    share = stage.epochs / total.epochs
+    names = ("encoder", "loss", "refresh", "evaluate")
+    return replace(total, **{name: getattr(total, name) + share * getattr(stage, name) for name in names})
+
+
+def _stage(load: Workload) -> Work:
+    training = load.recipe.training
+    evaluations = math.ceil(training.epochs / training.evaluate_every)
     return Work(
-        steps=case.steps,
+        steps=load.steps,
         epochs=training.epochs,
-        encoder=case.steps * _encoder(case),
-        loss=case.steps * _loss(case),
-        refresh=refreshes * _refresh(case),
-        evaluate=_evaluation(case) * math.ceil(training.epochs / training.evaluate_every) / training.epochs,
-        sent=_sent(case) if case.devices > 1 else {},
+        encoder=load.steps * _encoders(load),
+        loss=load.steps * _losses(load),
+        refresh=load.refreshes / training.epochs * _refresh(load),
+        evaluate=_evaluation(load) * evaluations / training.epochs,
+        sent=_sent(load) if load.devices > 1 else {},
     )
 
 
-def _encoder(case: Case) -> float:
-    """Return the operations of the encoder in a step."""
+def _encoders(load: Workload) -> float:
+    """Return the operations of the encoders in a step."""
     total = 0.0
-    sides = [(case.batch, case.own_batch, case.query_items)]
-    if case.reads:
-        sides.append((case.pool, case.own_pool, case.label_items))
-    for texts, own, items in sides:
-        times = _TRAINED + (_AGAIN if own > case.chunk else 0) if case.learns else 1
-        total += times * texts * case.encoder.flops(items)
+    for encoder in load.encoders:
+        for texts, items in ((encoder.queries, encoder.query_items), (encoder.labels, encoder.label_items)):
+            times = _TRAINED + (_AGAIN if load.own(texts) > load.chunk else 0) if encoder.trained else 1
+            total += times * texts * encoder.cost.flops(items)
     return total
 
 
-def _loss(case: Case) -> float:
+def _losses(load: Workload) -> float:
     """Return the operations of heads and losses in a step."""
+    total, positives = 0.0, load.batch * load.labels_per_point
+    for head in load.trained_heads:
+        texts = load.batch + (head.pool if head.text else 0)
+        total += 2 * _TRAINED * texts * head.cost.matrices
+        total += head.products(positives) * 2 * load.batch * head.width * head.dim
+    return total
+
+
+def _encode(load: Workload, *, queries: int, labels: int) -> float:
+    """Return the operations of encoding texts once, without a gradient."""
     total = 0.0
-    for head in case.heads:
-        if head.trained:
-            texts = case.batch + (case.pool if head.text else 0)
-            total += 2 * _TRAINED * texts * head.matrices(case.encoder.dim)
-            total += _products(case, head) * 2 * case.batch * case.width * head.dim
+    for encoder in load.encoders:
+        total += queries * encoder.cost.flops(encoder.query_items) if encoder.queries else 0.0
+        total += labels * encoder.cost.flops(encoder.label_items) if encoder.reads_labels else 0.0
     return total
 
 
-def _products(case: Case, head: HeadSize) -> float:
-    """Return the products of queries and labels: in a symmetric loss, labels with a positive are anchors as well."""
-    _, each = products(head)
-    if case.recipe.batching.labels == "candidates":
-        return 3
-    anchors = min(case.pool, case.batch * case.sizes.labels_per_point)
-    return each + (
-        0 if head.settings.loss is None or head.settings.loss.symmetric is None else each * anchors / case.pool
-    )
-
-
-def _refresh(case: Case) -> float:
-    """Return the operations of making clusters and negatives once."""
-    settings, dim, labels = case.recipe.batching, case.mining.dim, case.sizes.labels
-    total = case.rows * case.encoder.flops(case.query_items)
+def _refresh(load: Workload) -> float:
+    """Return the operations of one refresh of clusters and negatives."""
+    settings, dim = load.recipe.batching, load.mining_head.dim
+    total = _encode(load, queries=load.rows, labels=load.labels if settings.mines else 0)
     if settings.clusters:
-        levels = math.log2(max(2.0, case.rows / case.batch))
-        total += levels * _CLUSTERED * 2 * case.rows * dim
+        levels = math.log2(max(2.0, load.rows / load.batch))
+        total += levels * _CLUSTERED * 2 * load.rows * dim
     if settings.mining is not None:
-        total += labels * case.encoder.flops(case.label_items) if case.reads else 0.0
-        total += _search(case, settings.mining.search, dim)
+        total += _search(load, settings.mining.search, dim)
     return total
 
 
-def _search(case: Case, search: SearchSettings, dim: int) -> float:
+def _search(load: Workload, search: SearchSettings, dim: int) -> float:
     """Return the operations of searching all rows once, with the build of the index."""
-    labels, options = case.sizes.labels, search.options()
+    labels, options = load.labels, search.options()
     if search.kind == "ivf":
         lists = options.get("nlist", round(4 * math.sqrt(labels)))
         probed = options.get("nprobe", max(8, lists // 16))
-        return 2 * dim * (labels * lists + case.rows * (lists + labels * min(1.0, probed / lists)))
+        return 2 * dim * (labels * lists + load.rows * (lists + labels * min(1.0, probed / lists)))
     if search.kind == "hnsw":
         build, visit = options.get("ef_construction", 100), options.get("ef_search", 128)
-        return 2 * dim * options.get("M", 16) * (labels * build + case.rows * visit)
-    return 2.0 * dim * labels * case.rows
+        return 2 * dim * options.get("M", 16) * (labels * build + load.rows * visit)
+    return 2.0 * dim * labels * load.rows
 
 
-def _evaluation(case: Case) -> float:
+def _evaluation(load: Workload) -> float:
     """Return the operations of one evaluation on validation rows."""
-    texts = case.watched * case.encoder.flops(case.query_items)
-    texts += case.sizes.labels * case.encoder.flops(case.label_items) if case.reads else 0.0
-    return texts + 2.0 * case.watched * case.sizes.labels * case.total_dim
+    texts = _encode(load, queries=load.validation, labels=load.labels)
+    return texts + 2.0 * load.validation * load.labels * load.dim
 
 
-def _sent(case: Case) -> dict[str, float]:
+def _sent(load: Workload) -> dict[str, float]:
     """Return the bytes one device sends in a step, around a ring: n (W-1)/W to gather n, twice that to add n up."""
-    share = (case.devices - 1) / case.devices
-    trained = [head for head in case.heads if head.trained]
-    dims, vectors = sum(head.dim for head in trained), 0.0
-    if case.recipe.batching.labels == "candidates":
-        vectors, dims = 3 * share * case.pool * dims * FLOAT, case.width * len(trained)
-    matrices = sum(head.matrices(case.encoder.dim) for head in trained)
-    rows, width = case.encoder.table
-    touched = case.devices * (case.encoder.touched(case.sizes.query, case.own_batch))
-    touched += case.devices * case.encoder.touched(case.sizes.label, case.own_pool) if case.reads else 0.0
-    table = share * touched * (width * FLOAT + 8) if touched <= rows else 2 * share * rows * width * FLOAT
-    found = {
-        "query vectors gathered": share * case.batch * dims * FLOAT,
-        "row state": 2 * share * case.batch * _STATE * len(trained),
-        "gradients of queries added up": 2 * share * case.batch * dims * FLOAT,
-        "label vectors of candidates": vectors,
-        "gradients of the encoder added up": 2 * share * (case.encoder.dense * case.learns + matrices) * FLOAT,
-        "gradients of the feature table added up": table * case.learns,
+    share, heads = (load.devices - 1) / load.devices, load.trained_heads
+    numbers = sum(head.width if head.listed else head.dim for head in heads)  # per query
+    candidates = sum(3 * head.pool * head.dim for head in heads if head.listed)
+    dense = sum(encoder.cost.dense for encoder in load.encoders if encoder.trained)
+    matrices = sum(head.cost.matrices for head in heads if not head.frozen)
+    tables = 0.0
+    for encoder in load.encoders:
+        rows, width = encoder.cost.table
+        touched = load.devices * sum(encoder.cost.touched(side.text, side.texts) for side in load.sides(encoder))
+        if encoder.trained:
+            tables += touched * (width * FLOAT + 8) if touched <= rows else 2 * rows * width * FLOAT
+    sent = {
+        "query vectors gathered": share * load.batch * numbers * FLOAT,
+        "row state": 2 * share * load.batch * _STATE * len(heads),
+        "gradients of queries added up": 2 * share * load.batch * numbers * FLOAT,
+        "label vectors of candidates": share * candidates * FLOAT,
+        "gradients of the encoder added up": 2 * share * (dense + matrices) * FLOAT,
+        "gradients of the feature table added up": share * tables,
     }
-    return {name: size for name, size in found.items() if size}
+    return {name: size for name, size in sent.items() if size}

@@ -21,9 +21,9 @@ def test_ordinary_trainings_pass_quickly():
 
 def test_a_training_that_cannot_fit_is_refused_with_numbers_and_a_remedy():
     recipe = load_recipe("unidec-cpu", ["encoder.options.dim=4194304"])  # a table of 2 TiB, a layer of 64
-    with pytest.raises(NoRoomError) as told:
+    with pytest.raises(NoRoomError) as error:
         check_memory(recipe, DATA)
-    line = str(told.value)
+    line = str(error.value)
     assert "this training would take" in line
     assert "TiB of memory, there is" in line
     assert "--set encoder.options.dim=" in line

