@@ -16,7 +16,7 @@ from megalabel import load, save
 from megalabel.training.checkpoint import list_checkpoints, load_checkpoint
 
 DATA = "synthetic:points=300,labels=40,seed=5"  # as the fixture trained
-FREE = "heads={classifier: {tower: free, loss: {kind: bce}}}"
+FREE = "heads={classifier: {kind: free, loss: {kind: bce}}}"
 TINY = ["encoder.options={dim: 4, words: 64, bigrams: 0, characters: 0}", "batching.negatives={mined: 3, top: 39}"]
 
 
@@ -86,7 +86,8 @@ def write_set(folder, labels, train=(("red shoe", [0]), ("blue hat", [1])) * 20,
         (["training.device=cuda:77"], ["no device 'cuda:77'"]),
         (["training.precision=half"], ["training.precision", "'bfloat16'"]),
         (["training.tables={kind: adamw, lr: 0.1}"], ["training.tables.kind is 'adamw'", "lazy_adamw"]),
-        (["heads.dual.tower=txt"], ["heads.dual.tower", "'text'"]),
+        (["heads.dual.kind=txt"], ["heads.dual", "did you mean 'text'?"]),
+        (["heads.dual.tower=text"], ["heads.dual", "'tower' is now called 'kind'"]),
         (["encoder.options={dimm: 3}"], ["encoder.options.dimm", "did you mean 'dim'?"]),
         (["encoder.options={dim: big}"], ["encoder.options.dim", "'big'", "valid integer"]),
         (["encoder.options={words: 500}"], ["words is 500", "512"]),

@@ -76,11 +76,11 @@ def results(runs, data):
 def fused(tmp_path_factory):
     """A folder with a fused run, its model and its data."""
     data = ml.load("synthetic:points=700,labels=60,seed=5")
-    heads = "fitted={near: {kind: memory, nearest: 10}, linear: {kind: linear, mined: 20, uniform: 5, rounds: 1}}"
     more = [
         "training.epochs=2",
         "ngrams={words: 1024, bigrams: 1024, characters: 0}",
-        heads,
+        "heads.near={kind: memory, neighbours: 10}",
+        "heads.linear={kind: linear, mined: 20, uniform: 5, rounds: 1}",
         "predict={weights: fusion, candidates: 20}",
     ]
     folder = tmp_path_factory.mktemp("fused") / "run"

@@ -68,7 +68,7 @@ def test_html_escapes(results):
 
 def test_recipes(results):
     assert [row[0] for row in recipe_table(results).rows] == [
-        "heads.dual.loss.kind", "training.epochs", "training.refit",
+        "heads.dual.loss.kind", "heads.dual.loss.positives", "training.epochs", "training.refit",
     ]  # fmt: skip
 
 
@@ -112,5 +112,7 @@ def test_differences_of_real_recipes():
     assert differences["heads.classifier"] == ["free", None, "free"]
     assert differences["batching.labels"] == ["pool", "all", "pool"]
     more = recipe_diff([load_recipe(name).model_dump(mode="json") for name in ("auto", "unidec-cpu")])
-    assert more["fitted"] == ["words, linear, named, naming", None]
+    assert [more[f"heads.{name}"] for name in ("memory", "linear", "label_words")] == [
+        ["memory", None], ["linear", None], ["overlap", None],
+    ]  # fmt: skip
     assert not {"about", "paper"} & set(differences)
