@@ -91,16 +91,6 @@ def test_mistakes_are_one_line(call, arguments, words):
         assert word in line, line
 
 
-def test_loads_no_torch():
-    code = (
-        "import sys\nfrom megalabel.__main__ import main\n"
-        "assert main(['plan', 'dexml', '--points', '2M', '--labels', '1M', '--json']) == 0\n"
-        "print('torch' in sys.modules, file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.split() == ["False"]
-
-
 HUGE = ["--set", "encoder.options.dim=4194304"]  # a table of 2 TiB, a layer of 64
 
 

@@ -12,8 +12,7 @@ import megalabel as ml
 from megalabel.model import predict_file
 
 FUSED = [
-    "ngrams={words: 512, bigrams: 0, characters: 0}",
-    "fitted={named: {kind: overlap}}",
+    "heads.named={kind: overlap}",
     "predict={weights: fusion, candidates: 10}",
 ]
 DATA = "synthetic:points=250,labels=30,seed=5"

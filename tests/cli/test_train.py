@@ -167,7 +167,7 @@ def test_a_run_that_is_there_is_kept(train, folder):
 def test_a_folder_of_something_else_is_kept(train, tmp_path):
     (tmp_path / "run" / "model").mkdir(parents=True)
     (tmp_path / "run" / "model" / "mine.txt").write_text("keep")
-    assert refused(train(), "'model' stands in the way")
+    assert refused(train(), "'model' is in the way")
     assert (tmp_path / "run" / "model" / "mine.txt").read_text() == "keep"
     (tmp_path / "file").write_text("keep")
     assert refused(train(out=tmp_path / "file"), "file")
@@ -275,11 +275,11 @@ def test_damaged_checkpoints(train, folder, trained, spoil, monkeypatch):
     assert refused(train(more=["--resume"]), "no readable checkpoint", "tensors.safetensors", "train from the start")
 
 
-FILES = ["model.json", "recipe.yaml", "labels.jsonl.gz", "heads.safetensors", "encoder/bag.safetensors"]
+FILES = ["model.json", "recipe.yaml", "labels.jsonl.gz", "heads.safetensors", "encoders/encoder/bag.safetensors"]
 
 
 @pytest.mark.parametrize("spoil", [flip, cut, lambda path: path.unlink()], ids=["a byte changed", "cut off", "gone"])
-@pytest.mark.parametrize("name", [*FILES, "encoder/encoder.json"])
+@pytest.mark.parametrize("name", [*FILES, "encoders/encoder/encoder.json"])
 def test_damaged_model(call, folder, name, spoil):
     spoil(folder / "model" / name)
     result = call("predict", folder, "--text", "some text")
