@@ -72,19 +72,22 @@ def loss_of(head: str, settings: Mapping[str, Any]) -> str:
 
 def without(head: str) -> Row:
     """Return the flagship without one head; a memory that read its vectors reads those of the next head."""
-    recipe = load_recipe(FLAGSHIP).model_dump(mode="json", exclude_defaults=True)
-    parts = {part: {name: told for name, told in recipe[part].items() if name != head} for part in ("heads", "fitted")}
-    for told in parts["fitted"].values():
-        if told.get("of") == head:
-            told["of"] = next(iter(parts["heads"]))
-    changes = (f"{part}={json.dumps(told)}" for part, told in parts.items())
-    return Row(f"{FLAGSHIP} without {head}", FLAGSHIP, (*FLAGSHIP_SHORT, *changes))
+    recipe = load_recipe(FLAGSHIP)
+    heads = {
+        name: settings.model_dump(mode="json", exclude_defaults=True) | {"kind": settings.kind}
+        for name, settings in recipe.heads.items()
+        if name != head
+    }
+    for settings in heads.values():
+        if settings.get("features") == head:
+            settings["features"] = next(name for name in recipe.dense_heads if name != head)
+    return Row(f"{FLAGSHIP} without {head}", FLAGSHIP, (*FLAGSHIP_SHORT, f"heads={json.dumps(heads)}"))
 
 
 def removable() -> list[str]:
     """Return the heads the flagship can do without: all fitted ones, and those of the network if there are several."""
     recipe = load_recipe(FLAGSHIP)
-    return [*(recipe.heads if len(recipe.heads) > 1 else ()), *recipe.fitted]
+    return [name for name in recipe.heads if name in recipe.fitted_heads or len(recipe.dense_heads) > 1]
 
 
 ALL = dexml("decoupled softmax", {"kind": DS})

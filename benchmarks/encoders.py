@@ -80,8 +80,8 @@ def untrained(data, encoder) -> dict[str, float]:
     labels, queries = (
         encoder.encode(encoder.tokenise(texts), normalise=True) for texts in (data.labels.texts, data.test.texts)
     )
-    found = ExactIndex(labels).search(queries, 20, exclude=data.test.excluded())
-    report = measure(data, found.ids).metrics
+    best = ExactIndex(labels).search(queries, 20, exclude=data.test.excluded())
+    report = measure(data, best.ids).metrics
     return {name: report[name] for name in METRICS}
 
 
@@ -112,8 +112,8 @@ def main() -> int:
     for name in ("minilm", "bag"):
         speed[name] = speeds(encoders[name], texts, 256 if name == "minilm" else 4_096)
         *rates, length = speed[name].items()
-        told = ", ".join(f"{what} {value:,.0f}" for what, value in rates)
-        print(f"{name:28} texts/s: {told}; {length[1]:.0f} tokens or features each")
+        text = ", ".join(f"{what} {value:,.0f}" for what, value in rates)
+        print(f"{name:28} texts/s: {text}; {length[1]:.0f} tokens or features each")
     step = compare_step(encoders["bag"], texts[:4_096])
     print(
         f"bag step of {step['texts']:,} texts: {step['ours']:.3f} s, torch {step['torch']:.3f} s: {step['ratio']:.1f}x"

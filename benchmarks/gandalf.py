@@ -16,7 +16,7 @@ from pathlib import Path
 from _results import RESULTS, write_result
 from _study import Row, arguments, run_study
 
-BASE = ("heads.classifier.start=points", "training.epochs=3")
+BASE = ("heads.classifier.init=points", "training.epochs=3")
 
 
 def inception(name: str, *changes: str) -> Row:

@@ -24,8 +24,8 @@ from _results import RESULTS, write_result
 from _rows import in_own_process
 
 SYSTEMS = {
-    "InceptionXML": ("inceptionxml-cpu", ("heads.classifier.start=points",)),
-    "Astec": ("astec-cpu", ("stages=[]",)),  # the stage after clusters: classifiers on candidates
+    "InceptionXML": ("inceptionxml-cpu", ("heads.classifier.init=points",)),
+    "Astec": ("astec-cpu", ("stages=[]", "spaces={}", "freeze=[encoder]")),  # its second stage
 }
 KINDS = {
     "D": "augment=none",
@@ -79,21 +79,20 @@ def worker(request: dict[str, Any], out: Path) -> None:
     import torch
 
     import megalabel as ml
-    from megalabel.encoders.settings import make_encoder
+    from megalabel.network.init import init_heads
+    from megalabel.recipes.build import build_encoders, build_network
     from megalabel.recipes.load_recipe import load_recipe
     from megalabel.training.augment_train import augment_train
     from megalabel.training.loop import Loop
-    from megalabel.training.network import Network
     from megalabel.training.phase import Texts
-    from megalabel.training.start_tables import start_tables
 
     recipe = load_recipe(request["recipe"], request["changes"])
     data = augment_train(recipe, ml.load(request["data"]))
     torch.manual_seed(recipe.seed)
-    encoder = make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts)
-    network = Network(recipe, encoder, len(data.labels))
-    texts = Texts.of(data, encoder)
-    start_tables(network, data.train, texts.train, texts.labels)
+    encoders = build_encoders(recipe, data)
+    network = build_network(recipe, encoders, len(data.labels))
+    texts = Texts.of(data, encoders)
+    init_heads(network, data.train.targets, texts.train, texts.labels)
     loop = Loop(recipe, network, data.train, texts.train, texts.labels)
     seconds, rows, pools, held = 0.0, 0, [], []
     before = time.process_time()

@@ -2,7 +2,7 @@
 
 Run: python benchmarks/memorisation.py [--pairs 1000 10000 100000]
 Texts of eight noise words, each with one label drawn at random: nothing can be learnt but the pairs themselves. A bag
-of features and a text tower, no vector of a label's own, are trained against the labels of the batch; recall@1 is
+of features and a text head, no vector of a label's own, are trained against the labels of the batch; recall@1 is
 measured on (up to 10,000 of) the training pairs. Rows already in results/memorisation.json (same recipe, data and seed)
 are kept. Ends with exit code 1 if 10,000 pairs are not learnt to over 95%.
 """
@@ -35,19 +35,19 @@ TESTED = 10_000  # training pairs recall is measured on, at most
 
 
 def recipe(pairs: int, seed: int):
-    """Return the recipe: hashed words and word pairs with room for every text, one text tower, in-batch negatives."""
+    """Return the recipe: hashed words and word pairs with room for every text, one text head, in-batch negatives."""
     words, bigrams = (1 << max(14, (size - 1).bit_length()) for size in (2 * pairs, pairs))  # two words a label
     return make_recipe({
         "name": "memorisation",
         "paper": "none: a test of what a dual encoder can hold",
-        "about": "a bag and a text tower on random pairs",
+        "about": "a bag and a text head on random pairs",
         "seed": seed,
         "encoder": {
             "kind": "bag",
             "source": None,
             "options": {"dim": 128, "words": words, "bigrams": bigrams, "characters": 0, "residual": False},
         },
-        "heads": {"dual": {"tower": "text", "temperature": {"value": 0.05}, "loss": {"kind": "decoupled_softmax"}}},
+        "heads": {"dual": {"kind": "text", "temperature": {"value": 0.05}, "loss": {"kind": "decoupled_softmax"}}},
         "batching": {"batch_size": min(1024, max(64, pairs // 10)), "positives": {"pick": "all"}},
         "training": {
             "epochs": EPOCHS,

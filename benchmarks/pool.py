@@ -17,10 +17,9 @@ from _results import write_result
 from megalabel import load
 from megalabel.batching.pool import PoolBuilder
 from megalabel.data.hold_out import hold_out
-from megalabel.encoders.settings import make_encoder
+from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import load_recipe
 from megalabel.training.loop import Loop
-from megalabel.training.network import Network
 from megalabel.training.phase import Texts
 
 
@@ -34,9 +33,10 @@ def main() -> int:
     recipe = load_recipe(options.recipe, ["batching.refresh.start=0"])
     data = hold_out(load(options.data), share=recipe.training.validation, seed=recipe.seed)
     torch.manual_seed(recipe.seed)
-    encoder = make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts)
-    texts = Texts.of(data, encoder)
-    loop = Loop(recipe, Network(recipe, encoder, len(data.labels)), data.train, texts.train, texts.labels)
+    encoders = build_encoders(recipe, data)
+    texts = Texts.of(data, encoders)
+    network = build_network(recipe, encoders, len(data.labels))
+    loop = Loop(recipe, network, data.train, texts.train, texts.labels)
     building = _watch()
     spent = whole = 0.0
     sizes = []

@@ -183,10 +183,11 @@ def step(folder: str, labels: int, kind: str, steps: int) -> int:
     import torch
 
     from megalabel.encoders import BagEncoder
+    from megalabel.network.texts import TextTokens
     from megalabel.recipes import load_recipe
+    from megalabel.recipes.build import build_network
     from megalabel.training.distributed import join
     from megalabel.training.loop import Loop
-    from megalabel.training.network import Network
 
     torch.set_num_threads(1)
     recipe, changes = KINDS[kind]
@@ -195,8 +196,9 @@ def step(folder: str, labels: int, kind: str, steps: int) -> int:
     with join() as ranks, Watch(lambda: warm_up(wanted, ranks)) as watch:
         torch.manual_seed(wanted.seed)
         encoder = BagEncoder(None, dim=DIM, words=WORDS, bigrams=0, characters=0, seed=wanted.seed)
-        network = Network(wanted, encoder, labels, ranks)
-        loop = Loop(wanted, network, split, queries, texts)
+        network = build_network(wanted, encoder, labels, ranks)
+        tokens = (TextTokens({network.default: part}) for part in (queries, texts))
+        loop = Loop(wanted, network, split, *tokens)
         going = loop.run_epoch()
         losses = [next(going).loss] if steps > 1 else []
         begin, processor = time.perf_counter(), time.process_time()
@@ -219,13 +221,14 @@ def warm_up(recipe: Any, ranks: Any) -> None:
     """Train a very small network for a step, so that the code of all libraries is there before the watch begins."""
     import megalabel as ml
     from megalabel.encoders import BagEncoder
+    from megalabel.recipes.build import build_network
     from megalabel.training.loop import Loop
-    from megalabel.training.network import Network
     from megalabel.training.phase import Texts
 
     data = ml.load(f"synthetic:points={2 * BATCH},labels=64,seed=1")
     encoder = BagEncoder(None, dim=DIM, words=1024, bigrams=0, characters=0)
-    network, texts = Network(recipe, encoder, len(data.labels), ranks), Texts.of(data, encoder)
+    network = build_network(recipe, encoder, len(data.labels), ranks)
+    texts = Texts.of(data, {network.default: encoder})
     next(Loop(recipe, network, data.train, texts.train, texts.labels).run_epoch())
 
 

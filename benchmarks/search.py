@@ -190,12 +190,12 @@ def told(row: dict[str, Any]) -> str:
 def trained_vectors(options: argparse.Namespace) -> tuple[str, np.ndarray, np.ndarray]:
     """Return the label vectors of a trained model and the vectors of test queries."""
     import megalabel as ml
-    from megalabel.training.vectors import fold_labels
+    from megalabel.network.vectors import fold_labels
 
     data = ml.load(options.data)
     if options.model:
         model = ml.Model.load(options.model, exact=True)
-        name = f"trained, {model.network.recipe.name} on {data.name}"
+        name = f"trained, {model.recipe.name} on {data.name}"
     else:
         model, name = ml.train(options.recipe, data), f"trained, {options.recipe} on {Path(options.data).name}"
     vectors, _ = fold_labels(model.label_side(), model.chosen(options.heads))

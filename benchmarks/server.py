@@ -139,7 +139,7 @@ def write_reference(run: Path, data: str, out: Path) -> dict[str, Any]:
         model.predict([text], k=K)
         seconds.append(time.perf_counter() - start)
     return {
-        "model": model.network.recipe.name,
+        "model": model.recipe.name,
         "labels": model.state.alive,
         "heads": len(model.heads),
         "fused": model.fusion is not None,

@@ -79,10 +79,9 @@ def train_ours(case: dict) -> dict[str, object]:
 
     from megalabel.batching.order import Shuffled
     from megalabel.data.dataset import Dataset, Labels, Split
-    from megalabel.encoders.settings import make_encoder
+    from megalabel.recipes.build import build_encoders, build_network
     from megalabel.recipes.load_recipe import load_recipe
     from megalabel.training.loop import Loop
-    from megalabel.training.network import Network
 
     batch, length = case["batch_size"], case["max_length"]
     changes = [
@@ -114,11 +113,10 @@ def train_ours(case: dict) -> dict[str, object]:
     targets = sparse.csr_matrix(cells, shape=(len(pairs), len(labels)))
     split = Split(texts, targets, [str(row) for row in range(len(texts))])
     data = Dataset(train=split, test=split, labels=Labels(labels, labels))
-    encoder = make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts)
-    network = Network(recipe, encoder, len(labels))
+    network = build_network(recipe, build_encoders(recipe, data), len(labels))
     held = now_mib()
     start = clocks()
-    tokens = encoder.tokenise(texts), encoder.tokenise(labels)
+    tokens = network.tokenise(texts), network.tokenise(labels)
     tokenising = (clocks() - start) / len(pairs) * batch  # per step
     times, losses = [clocks()], []
     for result in Loop(recipe, network, split, *tokens).run_epoch():

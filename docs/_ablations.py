@@ -14,6 +14,11 @@ from _quality import NOTHING, commits_text, listed
 NAMES = ("P@1", "P@5", "PSP@1", "PSP@5")
 HEADS = {"all": "both heads", "dual": "dual encoder alone", "classifier": "classifier alone"}
 MISSING = "not run"
+RENAMED = {  # rows that were run when heads of the flagship had other names
+    "auto without words": "auto without memory",
+    "auto without named": "auto without label_words",
+    "auto without naming": "auto without query_words",
+}
 LEAST = 2  # runs of a table, for there to be something to compare
 
 Rows = list[dict[str, Any]]  # of one name: one row for each seed
@@ -55,7 +60,7 @@ def flagship_lines() -> tuple[Line, ...]:
     from megalabel.recipes.load_recipe import load_recipe
 
     recipe = load_recipe("auto")
-    heads = [*(recipe.heads if len(recipe.heads) > 1 else ()), *recipe.fitted]
+    heads = [name for name in recipe.heads if name in recipe.fitted_heads or len(recipe.dense_heads) > 1]
     return (Line("`auto`, all heads", "auto"), *(Line(f"without `{head}`", f"auto without {head}") for head in heads))
 
 
@@ -172,8 +177,9 @@ def latest(rows: Rows, data: str) -> dict[str, Rows]:
     found: dict[str, Rows] = {}
     for row in rows:
         if row["data"] == data:
-            same = [old for old in found.get(row["name"], []) if old["digest"] == row["digest"]]
-            found[row["name"]] = [*same, row]
+            name = RENAMED.get(row["name"], row["name"])
+            same = [old for old in found.get(name, []) if old["digest"] == row["digest"]]
+            found[name] = [*same, row]
     return found
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from _ablations import TABLES, ablation_text, load_ablations
+from _architecture import PICTURE, draw_architecture, is_fresh, packages_text
 from _gandalf import draw, study_text
 from _plan import measured_text, published_text, worked_text
 from _quality import NOTHING, load_quality, quality_short_text, quality_text, variants_text
@@ -305,6 +306,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "evaluate": evaluate,
     "losses": losses,
     "memorisation": memorisation,
+    "packages": partial(packages_text, table),
     "quality": quality,
     "quality_short": quality_short,
     "quality_variants": quality_variants,
@@ -340,7 +342,8 @@ def main() -> int:
     check = parser.parse_args().check
     if not check:
         draw(result("gandalf"))
-    stale = []
+        draw_architecture()
+    stale = [] if is_fresh() else [PICTURE.relative_to(ROOT)]
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         old = path.read_text(encoding="utf-8")
         new = PART.sub(lambda part: f"{part[1]}{filled(part['name'])}{part[3]}", old)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from megalabel.errors import nearest
 
-__all__ = ["Dropout", "Fraction", "NonNegative", "NonNegativeInt", "PositiveFloat", "Settings", "one_of"]
+__all__ = ["Dropout", "Fraction", "NonNegative", "NonNegativeInt", "PositiveFloat", "Settings", "first_error", "one_of"]
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
@@ -69,6 +69,33 @@ class Settings(BaseModel):
                 raise ValueError(f"{name} has no effect: {reason}")
 
 
+def first_error(error: ValidationError) -> str:
+    """Return the first error in one line: its key and value, and what is valid or the nearest valid key.
+
+    Unknown keys come first: a key that is missing may be misspelt.
+
+    >>> class Loop(Settings):
+    ...     epochs: int
+    >>> for document in ({"epocs": 3}, {"epochs": "many"}):
+    ...     try:
+    ...         Loop.model_validate(document)
+    ...     except ValidationError as error:
+    ...         print(first_error(error))
+    unknown key 'epocs'; did you mean 'epochs'?
+    epochs is 'many': input should be a valid integer, unable to parse string as an integer
+    """
+    first = min(error.errors(), key=lambda part: part["type"] != "unknown_key")
+    place = [str(part) for part in first["loc"]]
+    context = first.get("ctx", {})
+    if first["type"] == "unknown_key" and "hint" in context:
+        return f"unknown key {'.'.join([*place, context['key'].strip(chr(39))])!r}; {context['hint']}"
+    message = first["msg"].removeprefix("Value error, ")
+    if not place:
+        return message
+    value = f" is {first['input']!r}" if isinstance(first["input"], str | int | float) else ""
+    return f"{'.'.join(place)}{value}: {message[0].lower()}{message[1:]}"
+
+
 def one_of(
     kinds: Callable[[], Mapping[str, type[Settings]]],
     *,
@@ -109,7 +136,7 @@ def one_of(
         if kind is None:
             names = ", ".join(known)
             raise PydanticCustomError("kind", "missing key {key}; choose one of {names}", {"key": key, "names": names})
-        if kind not in known:
+        if not isinstance(kind, str) or kind not in known:
             hint = nearest(str(kind), known)
             raise PydanticCustomError("kind", "{key} is {kind}; {hint}", {"key": key, "kind": repr(kind), "hint": hint})
         return known[kind].model_validate(dict(value))

@@ -31,9 +31,9 @@ from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe
 from megalabel.recipes.schema import Recipe
 from megalabel.training.augment_train import augment_train
-from megalabel.training.check_ranks import check_ranks
 from megalabel.training.checkpoint import list_checkpoints
 from megalabel.training.display import display
+from megalabel.training.distributed.check import check_ranks
 from megalabel.training.phase import Phase, Texts
 from megalabel.training.run_log import RunLog
 from megalabel.types import LABELS

@@ -125,23 +125,23 @@ def test_a_batch_tells_the_truth(problem):
     builder, rows, seed = problem
     batch = builder.build(rows, rng=generator(seed))
     truth, filtered = read(builder)
-    pool = np.arange(LABELS) if batch.pool is None else batch.pool.numpy()
+    pool = np.arange(LABELS) if batch.view.pool is None else batch.view.pool.numpy()
     queries = batch.queries.numpy()
-    assert (batch.pool is None) == builder.all_labels
+    assert (batch.view.pool is None) == builder.all_labels
     assert np.all(np.diff(pool) > 0)  # sorted, each label once
     assert builder.all_labels or builder.cap is None or len(pool) <= builder.cap
 
     # targets are the full relevance on the pool, so no known positive is a negative
-    assert batch.targets.shape == (len(queries), len(pool))
-    cells = set(zip(batch.targets.rows.tolist(), batch.targets.cols.tolist(), strict=True))
-    assert len(cells) == len(batch.targets.rows)
-    dense = batch.targets.dense().numpy()
+    assert batch.view.targets.shape == (len(queries), len(pool))
+    cells = set(zip(batch.view.targets.rows.tolist(), batch.view.targets.cols.tolist(), strict=True))
+    assert len(cells) == len(batch.view.targets.rows)
+    dense = batch.view.targets.dense().numpy()
     assert np.array_equal(dense, truth[queries][:, pool])
 
     # exactly the filtered pairs are masked, and only when there are some
-    mask = np.ones(dense.shape, dtype=bool) if batch.mask is None else batch.mask.numpy()
+    mask = np.ones(dense.shape, dtype=bool) if batch.view.mask is None else batch.view.mask.numpy()
     assert np.array_equal(mask, ~filtered[queries][:, pool])
-    assert batch.mask is None or not mask.all()
+    assert batch.view.mask is None or not mask.all()
     negatives = mask & (dense == 0)
     assert not np.any(negatives & (builder.targets.toarray()[queries][:, pool] > 0))
 
@@ -157,9 +157,9 @@ def test_the_same_numbers_build_the_same_batch(problem):
     builder, rows, seed = problem
     first, second = (builder.build(rows, rng=generator(seed)) for _ in range(2))
     assert torch.equal(first.queries, second.queries)
-    assert (first.pool is None and second.pool is None) or torch.equal(first.pool, second.pool)
-    assert torch.equal(first.targets.dense(), second.targets.dense())
-    assert (first.mask is None) == (second.mask is None)
+    assert (first.view.pool is None and second.view.pool is None) or torch.equal(first.view.pool, second.view.pool)
+    assert torch.equal(first.view.targets.dense(), second.view.targets.dense())
+    assert (first.view.mask is None) == (second.view.mask is None)
 
 
 @settings(max_examples=60)
@@ -184,9 +184,9 @@ def test_losses_take_a_batch_as_it_is(loss):
     rng = np.random.default_rng(0)
     builder = PoolBuilder(relevance(rng), np.array([[row, row % LABELS] for row in range(ROWS)]), positives=Some(2))
     batch = builder.build(np.arange(ROWS), rng=generator(0))
-    scores = torch.randn(batch.targets.shape, requires_grad=True)
-    loss(scores, batch.targets, batch.mask).backward()
-    assert torch.all(scores.grad[~batch.mask] == 0)
+    scores = torch.randn(batch.view.targets.shape, requires_grad=True)
+    loss(scores, batch.view.targets, batch.view.mask).backward()
+    assert torch.all(scores.grad[~batch.view.mask] == 0)
     assert torch.isfinite(scores.grad).all()
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from megalabel.training.gradcache import GradientCache
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from megalabel.data.tokens import store_tokens
 from megalabel.encoders import BagEncoder, InceptionEncoder, TransformerEncoder, build_encoder, load_encoder
 from megalabel.errors import DataError, MegalabelError, SettingError
+from megalabel.network import GradientCache
 from megalabel.types import Encoder, Tokens
 
 TEXTS = ["red shoe", "", "a blue, blue hat", "shoe", "zq naïve 中文 " * 5, "red shoe", "!", "a"]

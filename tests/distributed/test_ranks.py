@@ -6,26 +6,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from megalabel.training.network import Network
 from scipy import sparse
 from torch import nn
 
 import megalabel as ml
 from megalabel.batching.clusters import balanced_clusters
-from megalabel.encoders.settings import make_encoder
 from megalabel.errors import DataError, WriteError
-from megalabel.heads import Head
+from megalabel.heads.free import FreeSettings
 from megalabel.index import ExactIndex
 from megalabel.ranks import ALONE
 from megalabel.recipes import load_recipe
-from megalabel.training._run_state import collect_state, load_weights, restore_optimisers
+from megalabel.recipes.build import build_encoders, build_network
 from megalabel.training.checkpoint import load_checkpoint, save_checkpoint
-from megalabel.training.cluster_queries import cluster_queries
+from megalabel.training.checkpoint.state import collect_state, load_weights, restore_optimisers
 from megalabel.training.distributed import join
+from megalabel.training.distributed.cluster import cluster_queries
+from megalabel.training.distributed.search import LabelSearch
 from megalabel.training.loop import Loop
 from megalabel.training.optim import clip_gradients, sum_gradients
 from megalabel.training.phase import Texts
-from megalabel.training.search_labels import LabelSearch
 
 WORLD, LABELS = 3, 10
 
@@ -108,7 +107,8 @@ def starts(ranks, folder):
     made = []
     for own in (None, ranks.share(LABELS)):
         torch.manual_seed(5)
-        head = Head(labels=LABELS, encoder_dim=4, tower="free", dim=3, projection="linear", bias=True, own=own)
+        settings = FreeSettings(dim=3, projection="linear", bias=True, loss="bce")
+        head = settings.build(size=LABELS, encoder_dim=4, own=own)
         made.append((head, torch.rand(1)))
     (whole, after), (part, same) = made
     own = ranks.share(LABELS)
@@ -159,16 +159,15 @@ def states(ranks, folder):
         "batching={batch_size: 16, labels: all}", "heads.classifier.row_dropout=0", "training.epochs=2",
     ]  # fmt: skip
     for kind in ("row_adagrad", "lazy_adamw", "sgd", "adamw"):
-        more = ["training.freeze=true"] if kind in ("sgd", "adamw") else []  # which want dense gradients
+        more = ["freeze=[encoder]"] if kind in ("sgd", "adamw") else []  # which want dense gradients
         table = f"training.tables={{kind: {kind}, lr: 0.02}}"
         recipe = load_recipe("inceptionxml-cpu", [*changes, table, *more])
 
         def make(own, recipe=recipe):
             torch.manual_seed(0)
-            network = Network(
-                recipe, make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts), LABELS, own
-            ).double()
-            texts = Texts.of(data, network.encoder)
+            encoders = build_encoders(recipe, data)
+            network = build_network(recipe, encoders, LABELS, own).double()
+            texts = Texts.of(data, encoders)
             return Loop(recipe, network, data.train, texts.train, texts.labels)
 
         def saved(loop, own, place):

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from megalabel.training.network import Network
-from megalabel.training.start_tables import start_tables
 from safetensors.torch import load_file, save_file
 
 import megalabel as ml
-from megalabel.encoders.settings import make_encoder
+from megalabel.network.init import init_heads
 from megalabel.recipes import load_recipe
+from megalabel.recipes.build import build_encoders, build_network
 from megalabel.training.distributed import join
 from megalabel.training.loop import Loop
 from megalabel.training.phase import Texts
@@ -37,7 +36,7 @@ RUNS = {
     ],
     "candidates of each text": [
         "astec-cpu", *SMALL, "batching.negatives={mined: 3, uniform: 2, top: 5}", ANEW,
-        "heads.classifier.dropout=0", "training.freeze=false",
+        "heads.classifier.dropout=0", "stages=[]", "spaces={}",
     ],
     "biases, corrected pools": [
         "inceptionxml-cpu", *SMALL, *MINED, "batching.log_q=true", "heads.classifier.row_dropout=0",
@@ -81,11 +80,10 @@ def run(name, data, ranks):
     recipe, *changes = RUNS[name]
     recipe = load_recipe(recipe, changes)
     torch.manual_seed(recipe.seed)
-    network = Network(
-        recipe, make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts), len(data.labels), ranks
-    ).double()
-    texts = Texts.of(data, network.encoder)
-    start_tables(network, data.train, texts.train, texts.labels)
+    encoders = build_encoders(recipe, data)
+    network = build_network(recipe, encoders, len(data.labels), ranks).double()
+    texts = Texts.of(data, encoders)
+    init_heads(network, data.train.targets, texts.train, texts.labels)
     loop = Watched(recipe, network, data.train, texts.train, texts.labels).begin()
     trained = {part: value for part, value in network.sharded().items() if value.requires_grad}
     before = {part: value.detach().clone() for part, value in trained.items()}

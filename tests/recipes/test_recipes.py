@@ -40,7 +40,7 @@ def test_recipe_is_valid_short_and_rebuilds_itself(path):
         ("training.epochs=many", "training.epochs"),
         ("heads.dual.loss.kind=softmx", "'softmax'"),
         ("batching.negatives.mind=3", "did you mean 'mined'?"),
-        ("fitted.words={kind: memory, nearests: 3}", "did you mean 'nearest'?"),
+        ("heads.words={kind: memory, neighbor: 3}", "did you mean 'neighbours'?"),
         ("training.encoder.lrr=1", "did you mean 'lr'?"),
         ("training.tables={kind: adamw, lrs: 1}", "did you mean 'lr'?"),
         ("stages=[{names: one}]", "did you mean 'name'?"),
@@ -88,7 +88,7 @@ def test_published_figures_of_a_file_lie_beside_it(tmp_path):
     for text, words in (
         ("[", "mine.json"),
         ('[{"data": 3}]', "0.data"),
-        ('[{"dat": "x"}]', "0: unknown key 'dat'; did you mean 'data'"),
+        ('[{"dat": "x"}]', "unknown key '0.dat'; did you mean 'data'"),
     ):
         path.write_text(text)
         with pytest.raises(DataError, match=words) as error:
@@ -138,5 +138,5 @@ def test_a_change_of_labels_keeps_what_the_kinds_share():
     with pytest.raises(SettingError, match=r"unknown key 'batching.negatives'"):
         load_recipe("dexml-hnm-cpu", ["batching.labels=all", "batching.negatives={mined: 3}"])
     astec = load_recipe("astec")
-    surrogate = astec.stage(astec.stages[0]).batching
+    surrogate = astec.stage_recipes()[0][1].batching
     assert (surrogate.labels, surrogate.batch_size) == ("all", 255)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from megalabel.errors import SettingError, nearest
 from megalabel.network.network import ENCODER
 from megalabel.recipes.schema import Recipe, switch_labels
+from megalabel.settings import first_error
 
 __all__ = ["dump_recipe", "list_recipes", "load_recipe", "make_recipe"]
 
@@ -54,18 +55,9 @@ def make_recipe(document: Mapping[str, Any], path: Path | None = None) -> Recipe
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        first = min(error.errors(), key=lambda item: item["type"] != "unknown_key")  # a missing key may be misspelt
-        place = [str(part) for part in first["loc"]]
-        if place[:2] == ["encoders", ENCODER] and "encoders" not in document:
-            place = place[1:]
-        context = first.get("ctx", {})
-        if first["type"] == "unknown_key" and "hint" in context:
-            key = ".".join([*place, context["key"].strip("'")])
-            raise SettingError(f"unknown key {key!r}", path=path, remedy=context["hint"]) from None
-        key = ".".join(place)
-        message = first["msg"].removeprefix("Value error, ")
-        value = f" is {first['input']!r}" if key and isinstance(first["input"], str | int | float) else ""
-        text = f"{key}{value}: {message[0].lower()}{message[1:]}" if key else message
+        text = first_error(error)
+        if "encoders" not in document:  # the recipe has one encoder, which needs no name
+            text = text.replace(f"encoders.{ENCODER}", "encoder", 1)
         raise SettingError(text, path=path) from None
 
 

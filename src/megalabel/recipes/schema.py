@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_validator, model_validator
 
 from megalabel.augment.settings import AugmentSettings
 from megalabel.batching.settings import BATCHING_KINDS, BatchingSettings
@@ -18,7 +18,7 @@ from megalabel.heads.memory import MemorySettings
 from megalabel.network.network import ENCODER
 from megalabel.network.spaces import AnySpace
 from megalabel.recipes.optimisers import OptimiserSettings, OptionalOptimiser
-from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Settings
+from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Settings, first_error
 from megalabel.types import LABELS
 
 __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
@@ -178,21 +178,20 @@ class Recipe(Settings):
             if name == stage.space or any(head.get("space") == name for head in heads.values())
         }
         try:
-            return Recipe.model_validate(document)
+            return Recipe.model_validate(document, context={"stage": stage.name})
         except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"])
-            message = first["msg"].removeprefix("Value error, ")
-            raise ValueError(f"stage {stage.name}: {key}{': ' if key else ''}{message}") from None
+            raise ValueError(f"stage {stage.name}: {first_error(error)}") from None
 
     # ------------------------------------------------------------------ checks
 
     @model_validator(mode="after")
-    def _check_stages(self) -> Self:
+    def _check_stages(self, info: ValidationInfo) -> Self:
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):
             raise ValueError("stages must have different names")
         if not self.stages:
+            if (self.space or self.drop) and not (info.context or {}).get("stage"):
+                raise ValueError("space and drop belong to a stage, and this recipe has none")
             return self
         if self.space or self.freeze or self.drop or self.init_from:
             raise ValueError("space, freeze, drop and init_from belong to a stage in a recipe with stages")
@@ -200,6 +199,8 @@ class Recipe(Settings):
             _known(f"stage {stage.name}: space", stage.space, self.spaces)
         if self.stages[-1].space is not None:
             raise ValueError(f"stage {self.stages[-1].name}: the last stage scores the labels themselves, not a space")
+        if self.stages[-1].drop:
+            raise ValueError(f"stage {self.stages[-1].name}: drop has no effect, no stage comes after it")
         used: set[str] = set()
         for stage, recipe in self.stage_recipes():
             used |= {stage.space or LABELS, *(head.label_space for head in recipe.dense_heads.values())}

@@ -12,7 +12,7 @@ from megalabel.index import ExactIndex
 from megalabel.metrics.measure import measure
 from megalabel.network.vectors import LabelSide, fold_labels, fold_queries
 from megalabel.ranks import ALONE, Ranks
-from megalabel.training.search_labels import LabelSearch
+from megalabel.training.distributed.search import LabelSearch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -20,10 +22,9 @@ from megalabel.batching.log_q import RunningLogQ
 from megalabel.batching.order import Clustered, Order, Shuffled
 from megalabel.batching.pool import PoolBuilder
 from megalabel.errors import DataError, SettingError
-from megalabel.training._give_back import give_back
 from megalabel.training.optim import clip_gradients, make_optimisers, sum_gradients
+from megalabel.training.optim.schedule import Schedule
 from megalabel.training.refresh import Refreshed, refresh
-from megalabel.training.schedule import Schedule
 from megalabel.training.step import Step
 from megalabel.types import LABELS, Batch, Targets, View
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Loop", "StepResult"]
 
-_MANY = 65_536  # labels of a step from which on it is long enough to give memory back
+_MANY = 65_536  # labels of a step from which on it is long enough to return memory to the system
 
 
 @dataclass(frozen=True)
@@ -160,14 +161,14 @@ class Loop:
             raise self.diverged(f"the loss of {' and '.join(bad) or 'all heads'} is {value}", self.step + 1)
         large = batch.view.pool is None and len(self.network.own) > _MANY
         if large:
-            give_back()
+            trim_memory()
         total.backward()  # type: ignore[no-untyped-call]
         self._share_gradients()
         for optimiser in self.optimisers.values():
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
         if large:
-            give_back()
+            trim_memory()
         self.step += 1
         values = {name: float(part.detach()) for name, part in parts.items()}
         return StepResult(self.epoch, self.step, value, values, len(rows), builder.statistics(batch))
@@ -286,3 +287,22 @@ class Loop:
 
 def _not_finite(value: torch.Tensor) -> bool:
     return value.numel() > 0 and not all(math.isfinite(float(end)) for end in value.detach().aminmax())
+
+
+def trim_memory() -> None:
+    """Have the C library return freed memory to the system; does nothing where it cannot.
+
+    glibc keeps pieces of up to 32 MB for later, so that what comes next, in other sizes, is added on top: after
+    blocks of scores of all labels, hundreds of megabytes. It takes some milliseconds, and as long again until the
+    memory is mapped anew: for steps of a second, not for small ones.
+    """
+    _malloc_trim()(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], int]:
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):  # another C library, another system
+        return lambda kept: 0
+    return trim

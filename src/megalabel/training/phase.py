@@ -20,8 +20,8 @@ from megalabel.network.texts import TextTokens
 from megalabel.network.vectors import all_queries, label_side
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_network
-from megalabel.training._run_state import collect_state, load_weights, restore_optimisers
 from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
+from megalabel.training.checkpoint.state import collect_state, load_weights, restore_optimisers
 from megalabel.training.choose_weights import choose_weights, rank
 from megalabel.training.display import resident_bytes
 from megalabel.training.loop import Loop

@@ -12,8 +12,8 @@ import torch
 from megalabel.batching.negatives import mine
 from megalabel.index import build_index
 from megalabel.network.vectors import label_side, own_queries
-from megalabel.training.cluster_queries import cluster_queries
-from megalabel.training.search_labels import LabelSearch
+from megalabel.training.distributed.cluster import cluster_queries
+from megalabel.training.distributed.search import LabelSearch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,7 +20,7 @@ from torch.nn.functional import embedding, embedding_bag
 from megalabel.batching.from_heads import HeadCandidates
 from megalabel.losses import on_candidates, streamed
 from megalabel.network.gradcache import GradientCache
-from megalabel.training.shard import pool_part, pool_sizes, shard_view
+from megalabel.training.distributed.shard import pool_part, pool_sizes, shard_view
 from megalabel.types import LABELS
 
 if TYPE_CHECKING:

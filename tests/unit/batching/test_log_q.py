@@ -40,7 +40,7 @@ def pools(targets, epochs, positives=PICKER, batch_size=16):
     rows = np.arange(targets.shape[0])
     for epoch in range(epochs):
         for step, batch in enumerate(Shuffled(rows, batch_size, seed=0).batches(epoch)):
-            yield builder.build(batch, rng=generator(0, "pool", epoch, step)).pool
+            yield builder.build(batch, rng=generator(0, "pool", epoch, step)).view.pool
 
 
 @pytest.mark.parametrize("positives", [Some(2), Some(3, replacement=True), One(), All()], ids=repr)

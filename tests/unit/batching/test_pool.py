@@ -17,7 +17,7 @@ def matrix(rows, labels):
 
 
 def pool_of(builder, rows, seed=0):
-    return builder.build(np.array(rows), rng=generator(seed)).pool.tolist()
+    return builder.build(np.array(rows), rng=generator(seed)).view.pool.tolist()
 
 
 def lists(*rows):
@@ -29,11 +29,11 @@ def test_positives_and_negatives_unite_sorted_and_once():
     targets = matrix([[5], [3, 5], [0]], 9)
     builder = PoolBuilder(targets, positives=All(), negatives=[Mined(lists([8, 3], [8], [5]), eta=2)])
     batch = builder.build(np.array([2, 0]), rng=generator(0))
-    assert batch.pool.tolist() == [0, 3, 5, 8]
+    assert batch.view.pool.tolist() == [0, 3, 5, 8]
     assert batch.queries.tolist() == [2, 0]
-    assert batch.targets.dense().tolist() == [[1, 0, 0, 0], [0, 0, 1, 0]]
-    assert batch.mask is None
-    assert batch.candidates is None
+    assert batch.view.targets.dense().tolist() == [[1, 0, 0, 0], [0, 0, 1, 0]]
+    assert batch.view.mask is None
+    assert batch.view.candidates is None
 
 
 def test_a_label_one_row_brought_in_is_a_positive_of_every_row_it_belongs_to():
@@ -41,14 +41,14 @@ def test_a_label_one_row_brought_in_is_a_positive_of_every_row_it_belongs_to():
     builder = PoolBuilder(targets, positives=One(), negatives=[Mined(lists([2], [0]), eta=1)])
     for seed in range(20):
         batch = builder.build(np.array([0, 1]), rng=generator(seed))
-        assert np.array_equal(batch.targets.dense().numpy(), targets.toarray()[:, batch.pool.numpy()])
+        assert np.array_equal(batch.view.targets.dense().numpy(), targets.toarray()[:, batch.view.pool.numpy()])
 
 
 def test_over_the_cap_the_most_frequent_positives_stay():
     targets = matrix([[0, 1], [0, 2], [0, 1], [3]], 5)
     builder = PoolBuilder(targets, positives=All(), cap=2)
     batch = builder.build(np.arange(4), rng=generator(0))
-    assert batch.pool.tolist() == [0, 1]
+    assert batch.view.pool.tolist() == [0, 1]
     assert batch.queries.tolist() == [0, 1, 2]  # row 3 lost its only positive
 
 
@@ -96,15 +96,15 @@ def test_filtered_pairs_are_masked_only_where_the_pool_has_them():
     targets = matrix([[0], [1], [2]], 4)
     builder = PoolBuilder(targets, np.array([[0, 1], [2, 3]]), positives=All())
     batch = builder.build(np.array([0, 1, 2]), rng=generator(0))
-    assert batch.mask.tolist() == [[True, False, True], [True, True, True], [True, True, True]]
-    assert builder.build(np.array([0, 2]), rng=generator(0)).mask is None
+    assert batch.view.mask.tolist() == [[True, False, True], [True, True, True], [True, True, True]]
+    assert builder.build(np.array([0, 2]), rng=generator(0)).view.mask is None
 
 
 def test_where_a_pair_is_both_relevant_and_filtered_the_filter_wins():
     builder = PoolBuilder(matrix([[0, 1], [1]], 3), np.array([[0, 1]]), positives=All())
     batch = builder.build(np.array([0, 1]), rng=generator(0))
-    assert batch.targets.dense().tolist() == [[1, 0], [0, 1]]
-    assert batch.mask.tolist() == [[True, False], [True, True]]
+    assert batch.view.targets.dense().tolist() == [[1, 0], [0, 1]]
+    assert batch.view.mask.tolist() == [[True, False], [True, True]]
     only = PoolBuilder(matrix([[1]], 3), np.array([[0, 1]]), positives=All()).build(np.array([0]), rng=generator(0))
     assert len(only.queries) == 0
 
@@ -113,24 +113,24 @@ def test_rows_without_a_positive_are_dropped_or_kept():
     targets = matrix([[0], [], [1]], 3)
     dropped = PoolBuilder(targets, positives=All()).build(np.array([1, 2, 0]), rng=generator(0))
     assert dropped.queries.tolist() == [2, 0]
-    assert dropped.targets.dense().tolist() == [[0, 1], [1, 0]]
+    assert dropped.view.targets.dense().tolist() == [[0, 1], [1, 0]]
     kept = PoolBuilder(targets, positives=All(), keep_empty=True).build(np.array([1, 2, 0]), rng=generator(0))
     assert kept.queries.tolist() == [1, 2, 0]
-    assert kept.targets.dense().tolist() == [[0, 0], [0, 1], [1, 0]]
+    assert kept.view.targets.dense().tolist() == [[0, 0], [0, 1], [1, 0]]
 
 
 def test_nothing_at_all():
     for rows in ([1], []):
         batch = PoolBuilder(matrix([[0], []], 2)).build(np.array(rows, dtype=np.int64), rng=generator(0))
         assert len(batch.queries) == 0
-        assert batch.targets.shape == (0, 0)
-        assert len(batch.pool) == 0
+        assert batch.view.targets.shape == (0, 0)
+        assert len(batch.view.pool) == 0
 
 
 def test_a_row_named_twice_is_one_query():
     batch = PoolBuilder(matrix([[0, 1], [2]], 3), positives=All()).build(np.array([1, 0, 1, 0]), rng=generator(0))
     assert batch.queries.tolist() == [1, 0]
-    assert batch.targets.dense().tolist() == [[0, 0, 1], [1, 1, 0]]
+    assert batch.view.targets.dense().tolist() == [[0, 0, 1], [1, 1, 0]]
 
 
 def test_batches_of_labels_have_those_labels_as_pool():
@@ -139,18 +139,18 @@ def test_batches_of_labels_have_those_labels_as_pool():
     for epoch in range(5):
         for pairs in ByLabel(targets, batch_size=3, seed=0).batches(epoch):
             batch = builder.build(pairs, rng=generator(0, epoch))
-            assert batch.pool.tolist() == sorted(pairs[:, 1].tolist())
+            assert batch.view.pool.tolist() == sorted(pairs[:, 1].tolist())
             assert set(batch.queries.tolist()) == set(pairs[:, 0].tolist())
 
 
 def test_all_labels():
     targets = sparse.csr_matrix(np.array([[0.5, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]], dtype=np.float32))
     batch = PoolBuilder(targets, np.array([[2, 3]]), all_labels=True).build(np.array([2, 1, 0]), rng=generator(0))
-    assert batch.pool is None
+    assert batch.view.pool is None
     assert batch.queries.tolist() == [2, 0]
-    assert batch.targets.shape == (2, 4)
-    assert batch.targets.dense().tolist() == [[0, 1, 0, 0], [0.5, 0, 1, 0]]
-    assert batch.mask.tolist() == [[True, True, True, False], [True] * 4]
+    assert batch.view.targets.shape == (2, 4)
+    assert batch.view.targets.dense().tolist() == [[0, 1, 0, 0], [0.5, 0, 1, 0]]
+    assert batch.view.mask.tolist() == [[True, True, True, False], [True] * 4]
 
 
 @pytest.mark.parametrize("all_labels", [False, True])
@@ -160,10 +160,10 @@ def test_the_loss_can_see_one_positive_and_the_others_are_masked(all_labels):
     seen = set()
     for seed in range(30):
         batch = builder.build(np.array([0, 1]), rng=generator(seed))
-        dense = batch.targets.dense()
+        dense = batch.view.targets.dense()
         assert dense.sum(1).tolist() == [1, 1]
         truth = torch.from_numpy(targets.toarray())[:, : dense.shape[1]]
-        assert torch.equal(batch.mask, (truth == 0) | (dense > 0))
+        assert torch.equal(batch.view.mask, (truth == 0) | (dense > 0))
         seen.add(int(dense[0].argmax()))
     assert seen == {0, 1, 2}
 
@@ -171,22 +171,22 @@ def test_the_loss_can_see_one_positive_and_the_others_are_masked(all_labels):
 def test_repeated_and_zero_cells_of_the_targets_count_once_and_never():
     raw = sparse.csr_matrix((np.array([1.0, 1, 0]), np.array([2, 2, 1]), np.array([0, 3])), shape=(1, 4))
     batch = PoolBuilder(raw, positives=All()).build(np.array([0]), rng=generator(0))
-    assert batch.pool.tolist() == [2]
-    assert batch.targets.values.tolist() == [1.0]
+    assert batch.view.pool.tolist() == [2]
+    assert batch.view.targets.values.tolist() == [1.0]
     assert raw.nnz == 3  # the given matrix is as it was
 
 
 def test_types():
     batch = PoolBuilder(matrix([[0]], 1).astype(np.float64)).build(np.array([0], dtype=np.int32), rng=generator(0))
-    tensors = [batch.queries, batch.pool, batch.targets.rows, batch.targets.cols]
+    tensors = [batch.queries, batch.view.pool, batch.view.targets.rows, batch.view.targets.cols]
     assert {tensor.dtype for tensor in tensors} == {torch.int64}
-    assert batch.targets.values.dtype == torch.float32
+    assert batch.view.targets.values.dtype == torch.float32
 
 
 def test_statistics():
     builder = PoolBuilder(matrix([[0, 1, 2, 3], [3, 4]], 6), positives=_First())
     batch = builder.build(np.array([0, 1]), rng=generator(0))
-    assert batch.pool.tolist() == [0, 3]
+    assert batch.view.pool.tolist() == [0, 3]
     found = builder.statistics(batch)
     assert found == {"pool_size": 2.0, "positives_per_query": 1.5, "positives_covered": 0.5}
     every = PoolBuilder(matrix([[0, 1], []], 6), all_labels=True, keep_empty=True, loss_positives=One())

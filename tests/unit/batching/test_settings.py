@@ -41,19 +41,19 @@ def test_a_plain_mapping_is_a_pool():
     ("document", "words"),
     [
         ({"labels": "alll"}, "did you mean 'all'?"),
-        ({"labels": "all", "cap": 3}, "cap: Extra"),
-        ({"labels": "all", "positives": "all"}, "positives: Extra"),
-        ({"labels": "all", "negatives": {"mined": 3}}, "negatives: Extra"),
-        ({"labels": "all", "log_q": True}, "log_q: Extra"),
-        ({"labels": "candidates", "log_q": True}, "log_q: Extra"),
-        ({"labels": "candidates", "cap": 9}, "cap: Extra"),
-        ({"labels": "candidates", "fill": "positives"}, "fill: Extra"),
-        ({"labels": "heads", "positives": "one"}, "positives: Extra"),
-        ({"positives": {"pick": "one", "count": 3}}, "positives.count: Extra"),
-        ({"positives": {"pick": "all", "replacement": True}}, "positives.replacement: Extra"),
+        ({"labels": "all", "cap": 3}, "unknown key 'cap'"),
+        ({"labels": "all", "positives": "all"}, "unknown key 'positives'"),
+        ({"labels": "all", "negatives": {"mined": 3}}, "unknown key 'negatives'"),
+        ({"labels": "all", "log_q": True}, "unknown key 'log_q'"),
+        ({"labels": "candidates", "log_q": True}, "unknown key 'log_q'"),
+        ({"labels": "candidates", "cap": 9}, "unknown key 'cap'"),
+        ({"labels": "candidates", "fill": "positives"}, "unknown key 'fill'"),
+        ({"labels": "heads", "positives": "one"}, "unknown key 'positives'"),
+        ({"positives": {"pick": "one", "count": 3}}, "positives: unknown key 'count'"),
+        ({"positives": {"pick": "all", "replacement": True}}, "positives: unknown key 'replacement'"),
         ({"negatives": {"top": 50}}, "negatives: Value error, top has no effect: mined is 0"),
         ({"negatives": {"search": "hnsw"}}, "search has no effect: mined is 0"),
-        ({"negatives": {"mined": 3, "search": {"kind": "ivf", "M": 3}}}, "negatives.search.M: Extra"),
+        ({"negatives": {"mined": 3, "search": {"kind": "ivf", "M": 3}}}, "negatives.search: unknown key 'M'"),
         ({"refresh": {"start": 2}}, "refresh has no effect"),
         ({"labels": "all", "refresh": {"every": 2}}, "refresh has no effect"),
         ({"negatives": {"uniform": 9}, "refresh": {"start": 2}}, "refresh has no effect"),
@@ -97,11 +97,11 @@ def test_a_pool_has_what_its_settings_say():
 
 
 def test_fill_and_min_gap_change_the_pool():
-    full = build(positives="one", cap=6, fill="positives").build(ROWS, rng=generator(0)).pool
+    full = build(positives="one", cap=6, fill="positives").build(ROWS, rng=generator(0)).view.pool
     assert full.tolist() == [0, 1, 2, 3]
     settings = {"positives": "all", "cap": 5, "negatives": {"mined": 1}}
-    assert len(build(LISTS, **settings).build(ROWS, rng=generator(0)).pool) == 5
-    assert build(LISTS, **settings, min_gap=1).build(ROWS, rng=generator(0)).pool.tolist() == [0, 1, 2, 3]
+    assert len(build(LISTS, **settings).build(ROWS, rng=generator(0)).view.pool) == 5
+    assert build(LISTS, **settings, min_gap=1).build(ROWS, rng=generator(0)).view.pool.tolist() == [0, 1, 2, 3]
 
 
 def test_candidates_and_all_labels():
@@ -110,8 +110,8 @@ def test_candidates_and_all_labels():
     assert (builder.mined, builder.uniform, builder.lists) == (2, 1, LISTS)
     for labels in ("all", "heads"):
         batch = build(labels=labels).build(ROWS, rng=generator(0))
-        assert batch.pool is None
-        assert batch.targets.dense().tolist() == TARGETS.toarray().tolist()
+        assert batch.view.pool is None
+        assert batch.view.targets.dense().tolist() == TARGETS.toarray().tolist()
 
 
 KINDS = [{"labels": "all"}, {"positives": "all"}, {"labels": "candidates", "positives": "all"}]
@@ -123,8 +123,8 @@ KINDS = [{"labels": "all"}, {"positives": "all"}, {"labels": "candidates", "posi
 )
 def test_the_loss_sees_so_many_positives(kind, count, expected):
     batches = [build(**kind, loss_positives=count).build(ROWS, rng=generator(seed)) for seed in range(30)]
-    assert all(batch.targets.dense().sum(dim=1).tolist() == expected for batch in batches)
-    drawn = {tuple(batch.targets.cols.tolist()) for batch in batches}
+    assert all(batch.view.targets.dense().sum(dim=1).tolist() == expected for batch in batches)
+    drawn = {tuple(batch.view.targets.cols.tolist()) for batch in batches}
     assert (len(drawn) > 1) == (expected != [3, 2])  # anew in each step
 
 
@@ -132,15 +132,15 @@ def test_the_loss_sees_so_many_positives(kind, count, expected):
 def test_unsampled_positives_are_masked_or_negatives(kind):
     masked = build(**kind, loss_positives="one").build(ROWS, rng=generator(0))
     negative = build(**kind, loss_positives="one", unsampled="negative").build(ROWS, rng=generator(0))
-    assert masked.targets.dense().tolist() == negative.targets.dense().tolist()
+    assert masked.view.targets.dense().tolist() == negative.view.targets.dense().tolist()
     whole = build(**kind).build(ROWS, rng=generator(0))
-    there = whole.targets.dense().bool() if whole.mask is None else whole.mask
-    positives = whole.targets.dense().bool()
-    unsampled = positives & ~masked.targets.dense().bool()
+    there = whole.view.targets.dense().bool() if whole.view.mask is None else whole.view.mask
+    positives = whole.view.targets.dense().bool()
+    unsampled = positives & ~masked.view.targets.dense().bool()
     assert unsampled.sum() == 3
-    assert not masked.mask[unsampled].any()
-    assert masked.mask[positives & ~unsampled].all()
-    assert negative.mask is None or negative.mask[there].all()
+    assert not masked.view.mask[unsampled].any()
+    assert masked.view.mask[positives & ~unsampled].all()
+    assert negative.view.mask is None or negative.view.mask[there].all()
 
 
 def test_size_of_a_batch():

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from megalabel.training.network import Network
 
 from megalabel.data.dataset import Labels
 from megalabel.encoders import TransformerEncoder
-from megalabel.model import Model, Seen
+from megalabel.model import LabelStats, Model
+from megalabel.recipes.build import build_network
 from megalabel.recipes.load_recipe import load_recipe
 
 WORDS = ["red", "blue", "green", "shoe", "hat", "coat", "of", "a", "the", "square", "matrix", "inverse", "sort", "list"]
@@ -67,14 +67,14 @@ def make_model(bert):
         lengths = ["encoder.query_length=16", "encoder.label_length=16"]
         wanted = load_recipe(recipe, [f"encoder.source={bert}", *lengths, *changes])
         settings = {"pooling": "mean", "max_length": 24} | dict(options)
-        network = Network(wanted, TransformerEncoder(bert, **settings), len(labels))
+        network = build_network(wanted, TransformerEncoder(bert, **settings), len(labels))
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for name, value in network.named_parameters():
-                if not name.startswith("encoder."):
+                if not name.startswith("encoders."):
                     value.normal_(std=0.5, generator=generator)
-        seen = Seen(np.arange(1, len(labels) + 1), 20, (0.55, 1.5))
+        stats = LabelStats(np.arange(1, len(labels) + 1), 20, (0.55, 1.5))
         uids = [f"lbl-{place}" for place in range(len(labels))]
-        return Model(network, Labels(list(labels), uids), dict.fromkeys(wanted.heads, 1.0), seen)
+        return Model(wanted, network, Labels(list(labels), uids), dict.fromkeys(wanted.heads, 1.0), stats)
 
     return make_model

@@ -61,8 +61,8 @@ def test_eight_bits_are_measured(make_model, texts, tmp_path, capfd):
 def test_what_cannot_be_done(make_model, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"there is no export\.json"):
         measure_onnx(tmp_path, None)
-    with pytest.raises(SettingError, match="tower: text"):
-        export_onnx(make_model("heads={free: {tower: free, loss: {kind: bce}}}"), tmp_path / "out")
+    with pytest.raises(SettingError, match="kind: text"):
+        export_onnx(make_model("heads={free: {kind: free, loss: {kind: bce}}}"), tmp_path / "out")
     monkeypatch.setattr("megalabel.integrations.export_onnx.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"megalabel\[onnx\]"):
         export_onnx(make_model(), tmp_path / "out")

@@ -12,7 +12,7 @@ import torch
 from megalabel.errors import MissingExtraError, SettingError, WriteError
 from megalabel.integrations.export_sentence_transformers import export_sentence_transformers
 
-TWO = "heads={free: {tower: free, loss: {kind: bce}}, dual: {tower: text, loss: {kind: bce}}}"
+TWO = "heads={free: {kind: free, loss: {kind: bce}}, dual: {kind: text, loss: {kind: bce}}}"
 READ = """
 import sys, json
 sys.modules["megalabel"] = None
@@ -115,9 +115,7 @@ def test_labels_are_those_of_today(make_model, tmp_path):
 
 def test_what_cannot_be_exported(make_model, tmp_path):
     with pytest.raises(SettingError, match="no head whose label vectors come from texts alone"):
-        export_sentence_transformers(
-            make_model("heads={both: {tower: text+free, loss: {kind: bce}}}"), tmp_path / "out"
-        )
+        export_sentence_transformers(make_model("heads={both: {kind: text_free, loss: {kind: bce}}}"), tmp_path / "out")
     with pytest.raises(SettingError, match="pools several layers"):
         export_sentence_transformers(make_model(options={"layers": 2}), tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -123,10 +123,10 @@ def test_released_folder(bert, tmp_path, data, texts, form, write_bert):
 def test_settings_of_a_released_set(write_bert, tmp_path, data):
     write_bert(tmp_path / "released")
     named = data.replace(name="LF-AmazonTitles-1.3M")
-    head = import_dexml(tmp_path / "released", named).network.recipe.heads["dual"]
+    head = import_dexml(tmp_path / "released", named).recipe.heads["dual"]
     assert (head.normalise, head.temperature.value) == (False, 1.0)
-    assert import_dexml(tmp_path / "released", named, normalise=True).network.recipe.heads["dual"].normalise
-    head = import_dexml(tmp_path / "released", data).network.recipe.heads["dual"]
+    assert import_dexml(tmp_path / "released", named, normalise=True).recipe.heads["dual"].normalise
+    head = import_dexml(tmp_path / "released", data).recipe.heads["dual"]
     assert (head.normalise, head.temperature.value) == (True, 0.05)
 
 

@@ -62,7 +62,7 @@ def clone_fitted(fitted, **settings):
 
 
 def test_auto_tells_probabilities():
-    classifier = MegalabelClassifier(changes=[*SMALL, "fitted.linear.rounds=1"], k=3).fit(TEXTS, NAMES)
+    classifier = MegalabelClassifier(changes=[*SMALL, "heads.linear.rounds=1"], k=3).fit(TEXTS, NAMES)
     found = classifier.predict_proba(["blue shoe"])
     assert found.shape == (1, 6) and found.nnz == 3
     assert found.data.min() >= 0 and found.data.max() <= 1

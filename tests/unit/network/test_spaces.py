@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import megalabel as ml
 from megalabel.errors import DataError
-from megalabel.network.spaces import LabelSpace, PartitionSettings, load_spaces
+from megalabel.network.spaces import LabelSpace, PartitionSettings, group_dataset, load_spaces
 
 MEMBERS = sparse.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1]], dtype=np.float32))
 
@@ -59,3 +60,40 @@ def test_partition_covers_all_labels_in_groups_of_like_size():
     assert sizes.min() >= 3
     assert np.array_equal(space.group_of, again.group_of)
     assert PartitionSettings(size=99).build("clusters", targets, lambda: points, seed=0).size == 17
+
+
+def cluster_labels(data, vectors, size, seed):
+    """Return the data set with clusters of labels for labels, by the vectors of the train points."""
+    space = PartitionSettings(size=size).build("clusters", data.train.targets, lambda: vectors, seed)
+    return group_dataset(data, space)
+
+
+def test_points_keep_their_clusters():
+    data = ml.load("synthetic:points=200,labels=30,seed=1")
+    vectors = np.random.default_rng(0).normal(size=(len(data.train), 8)).astype(np.float32)
+    fewer = cluster_labels(data, vectors, 7, seed=3)
+    assert len(fewer.labels) == 7
+    assert list(fewer.train.texts) == list(data.train.texts)
+    again = cluster_labels(data, vectors, 7, seed=3)
+    for split in ("train", "test"):
+        targets = fewer.split(split).targets
+        assert (targets != again.split(split).targets).nnz == 0
+        assert targets.data.max() <= 1 and targets.data.min() > 0
+        assert ((np.diff(targets.indptr) > 0) == (np.diff(data.split(split).targets.indptr) > 0)).all()
+    assert fewer.counts.sum() == fewer.train.targets.nnz
+
+
+def test_soft_targets_add_up_to_at_most_one():
+    data = ml.Dataset.from_lists(train=[("a", [0, 1]), ("b", [2])], test=[("c", [0])], labels=["x", "y", "z"])
+    soft = data.train.targets.copy()
+    soft.data[:] = [0.25, 0.5, 0.9]
+    data = data.replace(train=type(data.train)(data.train.texts, soft, data.train.uids))
+    one = cluster_labels(data, np.eye(2, dtype=np.float32), 1, seed=0)
+    assert one.train.targets.toarray().ravel().tolist() == [0.75, np.float32(0.9)]
+
+
+def test_no_more_clusters_than_labels():
+    data = ml.load("synthetic:points=60,labels=10,seed=1")
+    clusters = cluster_labels(data, np.ones((len(data.train), 4), dtype=np.float32), 4096, seed=0)
+    assert len(clusters.labels) == 10
+    assert clusters.train.targets.nnz == data.train.targets.nnz

@@ -2,7 +2,6 @@ import json
 
 import pytest
 import torch
-from megalabel.training.network import Network
 
 from megalabel import load
 from megalabel.data.hold_out import hold_out

@@ -63,7 +63,7 @@ def test_synonyms_take_the_token_table_of_a_model():
         (["augment=gandlf"], "'gandalf'"),
         (["augment.delta_=0.2"], "did you mean 'delta'?"),
         (["augment.delta=1"], "augment.delta"),
-        (["augment=mixup", "augment.delta=0.2"], "augment: unknown key 'delta'; choose one of: kind, share, alpha"),
+        (["augment=mixup", "augment.delta=0.2"], "unknown key 'augment.delta'; choose one of: kind, share, alpha"),
         (["augment=gandalf", "augment.graph=walks"], "'walk'"),
         (["augment=[gandalf]"], "augment"),
         (["augment.delta.x=1", "augment=gandalf", "augment.kind.x=1"], "no keys"),

@@ -21,12 +21,10 @@ from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
 
 from megalabel.errors import DataError, WriteError
-from megalabel.training import _checkpoint_files
 from megalabel.training.checkpoint import (
-    capture_randomness,
+    files,
     list_checkpoints,
     load_checkpoint,
-    restore_randomness,
     save_checkpoint,
 )
 
@@ -199,7 +197,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_there(tmp_path, monkeypatch,
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         really(handle)
 
-    monkeypatch.setattr(_checkpoint_files.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(WriteError, match="could not save a checkpoint, no space left on device; earlier ones are kept"):
         save(tmp_path, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["000001-step-1"]
@@ -220,34 +218,6 @@ def test_leftovers_of_a_crash_are_cleared_and_never_offered(tmp_path):
     assert list_checkpoints(tmp_path) == []
     save(tmp_path, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000001-step-1", "notes.txt"]
-
-
-@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.Philox, np.random.MT19937, np.random.SFC64])
-def test_random_state_goes_through_a_checkpoint(tmp_path, kind):
-    generators = {"sampler": np.random.Generator(kind(3)), "torch": torch.Generator().manual_seed(5)}
-    generators["sampler"].integers(0, 9, 3, dtype=np.uint32)  # leaves half a word in the buffer
-    torch.rand(3)
-    tensors, state = capture_randomness(generators)
-    save_checkpoint(tmp_path, 1, tensors, {"random": state})
-
-    def draw():
-        numbers = generators["sampler"].integers(0, 1000, 5, dtype=np.uint32).tolist()
-        return numbers, torch.rand(4).tolist(), torch.rand(4, generator=generators["torch"]).tolist()
-
-    first = draw()
-    draw()
-    found = load_checkpoint(tmp_path)
-    restore_randomness(found.tensors, found.state["random"], generators)
-    assert draw() == first
-
-
-def test_a_generator_of_another_kind_is_refused():
-    tensors, state = capture_randomness({"sampler": np.random.default_rng(0)})
-    json.dumps(state)
-    with pytest.raises(DataError, match="not one of the random generator 'sampler'"):
-        restore_randomness(tensors, state, {"sampler": np.random.Generator(np.random.MT19937(0))})
-    with pytest.raises(DataError, match="no saved state for the random generator 'other'"):
-        restore_randomness(tensors, state, {"other": np.random.default_rng(0)})
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

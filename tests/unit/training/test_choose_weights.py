@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from megalabel.training.vectors import LabelSide
 
 import megalabel as ml
 from megalabel.data.hold_out import hold_out
+from megalabel.network.vectors import LabelSide
 from megalabel.training import choose_weights as module
 from megalabel.training.choose_weights import choose_weights, rank
 

@@ -1,16 +1,17 @@
 """Which optimiser trains which parameters, and what the loop carries over a checkpoint."""
 
+import ctypes
 from copy import deepcopy
 
 import pytest
 import torch
-from megalabel.training.network import Network
 from torch.optim import AdamW
 
 from megalabel import load
-from megalabel.encoders.settings import make_encoder
 from megalabel.errors import SettingError
 from megalabel.recipes import load_recipe
+from megalabel.recipes.build import build_encoders, build_network
+from megalabel.training import loop as looping
 from megalabel.training.loop import Loop
 from megalabel.training.optim import LazyAdamW, RowAdagrad
 from megalabel.training.phase import Texts
@@ -25,9 +26,9 @@ def data():
 
 def make(data, *changes):
     recipe = load_recipe("unidec-cpu", [*SMALL, *changes])
-    encoder = make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts)
-    texts = Texts.of(data, encoder)
-    return Loop(recipe, Network(recipe, encoder, len(data.labels)), data.train, texts.train, texts.labels)
+    encoders = build_encoders(recipe, data)
+    texts = Texts.of(data, encoders)
+    return Loop(recipe, build_network(recipe, encoders, len(data.labels)), data.train, texts.train, texts.labels)
 
 
 def names(optimiser):
@@ -39,7 +40,9 @@ def test_tables_have_the_optimiser_the_recipe_names(data):
     assert {name: type(optimiser) for name, optimiser in found.items()} == {
         "encoder": AdamW, "heads": AdamW, "tables": RowAdagrad,
     }  # fmt: skip
-    assert names(found["tables"]) == {"encoder.table", "encoder.weights", "heads.classifier.tower.table"}
+    assert names(found["tables"]) == {
+        "encoders.encoder.table", "encoders.encoder.weights", "heads.classifier.table",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("labels", ["pool", "all"])
@@ -58,7 +61,7 @@ def test_dense_adamw_for_sparse_gradients_is_refused(data):
     wanted = "training.tables={kind: adamw, lr: 0.01}"
     with pytest.raises(SettingError, match=r"training.tables.kind is 'adamw'.*lazy_adamw"):
         make(data, wanted)
-    everything = ["batching.labels=all", "training.freeze=true"]
+    everything = ["batching.labels=all", "freeze=[encoder]"]
     loop = make(data, wanted, *everything)  # free vectors get dense gradients here
     assert isinstance(loop.optimisers["tables"], AdamW)
     assert next(loop.run_epoch()).loss > 0
@@ -93,3 +96,15 @@ def test_log_q_changes_the_loss_once_a_pool_lacks_a_label(data):
         losses[log_q] = [result.loss for result in loop.run_epoch()]
     assert losses["false"][0] == losses["true"][0]  # all chances are 1
     assert losses["false"][-1] != losses["true"][-1]
+
+
+def test_memory_of_another_c_library_is_left_alone(monkeypatch):
+    def missing(name):
+        raise OSError("no C library")
+
+    looping._malloc_trim.cache_clear()
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    assert looping._malloc_trim()(0) == 0
+    looping.trim_memory()
+    monkeypatch.undo()
+    looping._malloc_trim.cache_clear()

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from megalabel.training.network import Network
-from megalabel.training.vectors import label_side, query_side
 
 import megalabel as ml
-from megalabel.encoders.settings import make_encoder
 from megalabel.errors import SettingError
 from megalabel.index import ExactIndex
+from megalabel.network.vectors import label_side, query_side
 from megalabel.recipes import load_recipe
+from megalabel.recipes.build import build_encoders, build_network
 from megalabel.training.phase import Texts
 from megalabel.training.refresh import refresh
 
@@ -31,9 +30,9 @@ def data():
 def mined(data, search, *changes, seed=7):
     recipe = load_recipe("unidec-cpu", [*SMALL, f"batching.negatives.search={search}", *changes])
     torch.manual_seed(0)
-    encoder = make_encoder(recipe.encoder, recipe.seed, data.train.texts, data.labels.texts)
-    texts = Texts.of(data, encoder)
-    network = Network(recipe, encoder, len(data.labels))
+    encoders = build_encoders(recipe, data)
+    texts = Texts.of(data, encoders)
+    network = build_network(recipe, encoders, len(data.labels))
     network.eval()
     found = refresh(network, recipe.batching, data.train, texts.train, texts.labels, seed=seed)
     return found, network, texts

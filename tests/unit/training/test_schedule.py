@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megalabel.errors import SettingError
-from megalabel.training.schedule import Schedule
+from megalabel.training.optim.schedule import Schedule
 
 KINDS = ["constant", "linear", "cosine"]
 

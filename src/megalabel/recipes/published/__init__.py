@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from megalabel.errors import DataError
-from megalabel.settings import Settings
+from megalabel.settings import Settings, first_error
 
 __all__ = ["Published", "load_published"]
 
@@ -45,6 +45,4 @@ def load_published(recipe: str | Path) -> list[Published]:
     try:
         return TypeAdapter(list[Published]).validate_json(path.read_bytes())
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"invalid published figures: {key or 'file'}: {first['msg']}", path=path) from None
+        raise DataError(f"invalid published figures: {first_error(error)}", path=path) from None

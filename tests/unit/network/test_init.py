@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from megalabel.training.network import Network
-from megalabel.training.start_tables import start_tables
 
 import megalabel as ml
 from megalabel.encoders import BagEncoder
+from megalabel.network.init import init_heads
 from megalabel.recipes import load_recipe
+from megalabel.recipes.build import build_network
 
 
 @pytest.fixture(scope="module")
@@ -19,15 +19,15 @@ def data():
 def started(data, *changes):
     torch.manual_seed(0)
     encoder = BagEncoder(None, dim=16, words=512, bigrams=0, characters=0)
-    network = Network(load_recipe("inceptionxml-cpu", list(changes)), encoder, len(data.labels))
-    queries, labels = encoder.tokenise(data.train.texts), encoder.tokenise(data.labels.texts)
-    start_tables(network, data.train, queries, labels)
-    return network.head("classifier"), encoder.encode(queries), encoder.encode(labels)
+    network = build_network(load_recipe("inceptionxml-cpu", list(changes)), encoder, len(data.labels))
+    queries, labels = network.tokenise(data.train.texts), network.tokenise(data.labels.texts)
+    init_heads(network, data.train.targets, queries, labels)
+    return network.head("classifier"), encoder.encode(queries["encoder"]), encoder.encode(labels["encoder"])
 
 
-@pytest.mark.parametrize("start", ["random", "text", "points", "mix"])
-def test_mean_score_of_a_label_is_the_log_of_its_frequency(data, start):
-    head, queries, _ = started(data, f"heads.classifier.start={start}")
+@pytest.mark.parametrize("init", ["random", "text", "points", "mix"])
+def test_mean_score_of_a_label_is_the_log_of_its_frequency(data, init):
+    head, queries, _ = started(data, f"heads.classifier.init={init}")
     vectors, bias = head.labels(None, None)
     scores = head.query(queries) @ vectors.T / head.temperature() + bias
     counts = np.asarray(data.train.targets.sum(axis=0)).ravel()
@@ -37,6 +37,6 @@ def test_mean_score_of_a_label_is_the_log_of_its_frequency(data, start):
 
 @pytest.mark.parametrize("bias", ["true", "false"])
 def test_vectors_start_at_the_size_of_queries_whatever_the_temperature(data, bias):
-    change = ["heads.classifier.start=text", f"heads.classifier.bias={bias}"]
+    change = ["heads.classifier.init=text", f"heads.classifier.bias={bias}"]
     head, _, labels = started(data, *change)
     torch.testing.assert_close(head.table.detach(), torch.nn.functional.normalize(labels, dim=1))

@@ -5,24 +5,39 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from megalabel.errors import DataError
+from megalabel.errors import DataError, WriteError
 
-__all__ = ["FileRecord", "flush_folder", "hash_file", "load_tensors", "write_bytes", "write_tensors"]
+if TYPE_CHECKING:
+    from megalabel.ranks import Ranks
+
+__all__ = [
+    "FileRecord",
+    "flush_folder",
+    "hash_file",
+    "is_rows",
+    "load_tensors",
+    "write_bytes",
+    "write_rows",
+    "write_tensors",
+]
 
 FileRecord = dict[str, Any]  # {"bytes": size, "sha256": hex digits}
 
 BLOCK = 1 << 24
+_ROWS = re.compile(r"rows-\d{5,}\.safetensors")
+_WORDS = 4  # of 64 bits that hold a SHA-256
 # The names of dtypes in a safetensors header.
 NAMES = {
     "float64": "F64",
@@ -128,3 +143,45 @@ def _dtype(name: str, tensor: Tensor | NDArray[Any]) -> str:
         kind = "a sparse tensor" if dtype in NAMES else f"of type {dtype}"
         raise DataError(f"{name!r} cannot be kept in a checkpoint, it is {kind}", remedy="make it a dense number type")
     return NAMES[dtype]
+
+
+# ------------------------------------------------------------------ rows of labels, one file for each rank
+
+
+def is_rows(name: str) -> bool:
+    """Return whether a file of a checkpoint holds rows of one rank."""
+    return _ROWS.fullmatch(name) is not None
+
+
+def write_rows(folder: Path, rows: Mapping[str, Tensor], ranks: Ranks) -> dict[str, FileRecord]:
+    """Write this rank's rows into the folder; return the records of what all ranks wrote there, by file name.
+
+    If one of them cannot write, all raise a WriteError.
+    """
+    failed, record = "", FileRecord(bytes=-1, sha256="0" * 64)
+    try:
+        record = write_tensors(folder / _name(ranks.rank), rows)
+        flush_folder(folder)
+    except OSError as error:
+        failed = (error.strerror or str(error)).lower()
+    words = [record["bytes"], *_to_words(record["sha256"])]
+    records = ranks.gather(torch.tensor([words], dtype=torch.int64), [1] * ranks.world).tolist()
+    bad = [rank for rank, (size, *_) in enumerate(records) if size < 0]
+    if bad:
+        what = f"rank {bad[0]} could not write its part of a checkpoint{failed and ', '}{failed}; earlier ones are kept"
+        remedy = "see that the run folder is on a disk that all ranks share, with room"
+        raise WriteError(what, path=folder.parent, remedy=remedy)
+    return {_name(rank): {"bytes": size, "sha256": _from_words(rest)} for rank, (size, *rest) in enumerate(records)}
+
+
+def _name(rank: int) -> str:
+    return f"rows-{rank:05d}.safetensors"
+
+
+def _to_words(digest: str) -> list[int]:
+    raw = bytes.fromhex(digest)
+    return [int.from_bytes(raw[8 * place : 8 * place + 8], "little", signed=True) for place in range(_WORDS)]
+
+
+def _from_words(words: list[int]) -> str:
+    return b"".join(word.to_bytes(8, "little", signed=True) for word in words).hex()

@@ -29,18 +29,17 @@ from torch import Tensor
 
 from megalabel.errors import DataError, WriteError
 from megalabel.ranks import ALONE, Ranks
-from megalabel.training._checkpoint_files import flush_folder, hash_file, load_tensors, write_bytes, write_tensors
-from megalabel.training._checkpoint_rows import is_rows, write_rows
-from megalabel.training._randomness import capture_randomness, restore_randomness
+from megalabel.training.checkpoint.files import (
+    flush_folder,
+    hash_file,
+    is_rows,
+    load_tensors,
+    write_bytes,
+    write_rows,
+    write_tensors,
+)
 
-__all__ = [
-    "Checkpoint",
-    "capture_randomness",
-    "list_checkpoints",
-    "load_checkpoint",
-    "restore_randomness",
-    "save_checkpoint",
-]
+__all__ = ["Checkpoint", "list_checkpoints", "load_checkpoint", "save_checkpoint"]
 
 FORMAT = 1
 TENSORS, ARRAYS, STATE, MANIFEST = "tensors.safetensors", "arrays.safetensors", "state.json", "manifest.json"
@@ -70,11 +69,11 @@ class Checkpoint:
         if name in self.tensors:
             return self.tensors[name] if own is None else self.tensors[name][own.start : own.stop]
         own = range(sum(len(part[name]) for part in self.parts)) if own is None else own
-        found, first = [], 0
+        rows, first = [], 0
         for part in self.parts:
-            found.append(part[name][max(0, own.start - first) : max(0, own.stop - first)])
+            rows.append(part[name][max(0, own.start - first) : max(0, own.stop - first)])
             first += len(part[name])
-        return torch.cat(found)
+        return torch.cat(rows)
 
 
 def save_checkpoint(
@@ -189,10 +188,10 @@ def _find(folder: Path, tag: str | None) -> tuple[str, list[str]]:
 def list_checkpoints(folder: str | PathLike[str]) -> list[Path]:
     """Return the folders of all checkpoints, newest first; they may still prove damaged."""
     try:
-        found = [path for path in Path(folder).iterdir() if _NAME.fullmatch(path.name)]
+        folders = [path for path in Path(folder).iterdir() if _NAME.fullmatch(path.name)]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(found, key=_number, reverse=True)
+    return sorted(folders, key=_number, reverse=True)
 
 
 def _number(path: Path) -> int:
@@ -246,13 +245,13 @@ def _check(path: Path, manifest: dict[str, Any]) -> None:
     """Raise a DataError for the first file that is not as it was written."""
     for name, record in manifest["files"].items():
         try:
-            found = hash_file(path / name)
+            file = hash_file(path / name)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise DataError(f"{name} cannot be read, {reason}", path=path) from error
-        if found["bytes"] != record["bytes"]:
-            raise DataError(f"{name} has {found['bytes']:,} bytes instead of {record['bytes']:,}", path=path)
-        if found["sha256"] != record["sha256"]:
+        if file["bytes"] != record["bytes"]:
+            raise DataError(f"{name} has {file['bytes']:,} bytes instead of {record['bytes']:,}", path=path)
+        if file["sha256"] != record["sha256"]:
             raise DataError(f"the content of {name} was changed", path=path)
 
 
