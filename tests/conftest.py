@@ -73,7 +73,7 @@ def fused(small):
         "heads.memory.labels=self",
         "heads.vectors={kind: memory, features: classifier}",
         "heads.linear={kind: linear, labels: gandalf, max_targets: 5}",
-        "predict={weights: fusion, candidates: 60}",
+        "predict={weights: fusion, candidates: 20}",
     ]
 
 

@@ -174,17 +174,20 @@ class _Run:
         """Train all stages in order, each for its own number of epochs or those given."""
         folders: dict[str, Path] = {}
         lengths: dict[str, int] = {}
+        trained: list[tuple[Phase, dict[str, Any]]] = []
         for stage, recipe in self.recipe.stage_recipes():
+            trained.clear()  # the next stage needs the memory
             name = f"{part}-{stage.name}" if self.recipe.stages else part
             source = self._source(stage, recipe, folders)
             spaces, staged = self._spaces(stage, recipe, data, source)
             count = epochs.get(stage.name, recipe.training.epochs)
-            phase, best = self._phase(recipe, staged, spaces, name, count, source)
-            lengths[stage.name] = best["epoch"] if best["epoch"] > 0 else count
+            trained.append(self._phase(recipe, staged, spaces, name, count, source))
+            epoch = trained[0][1]["epoch"]
+            lengths[stage.name] = epoch if epoch > 0 else count
             if self.recipe.stages:
                 folders[stage.name] = self.folder / "stages" / name
-                self.ranks.on_rank0(partial(_save_stage, phase, best, folders[stage.name], stage.drop))
-        return _Trained(phase, best, lengths)
+                self.ranks.on_rank0(partial(_save_stage, *trained[0], folders[stage.name], stage.drop))
+        return _Trained(*trained[0], lengths)
 
     def _source(self, stage: Stage, recipe: Recipe, folders: Mapping[str, Path]) -> Path | None:
         """Return the folder a stage begins from: an earlier stage, a run, or None for a start from scratch."""

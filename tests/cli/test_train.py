@@ -30,7 +30,7 @@ def train(call, settings, tmp_path):
 
 def weights(folder):
     model = folder / "model"
-    return load_file(model / "heads.safetensors") | load_file(model / "encoder" / "bag.safetensors")
+    return load_file(model / "heads.safetensors") | load_file(model / "encoders" / "encoder" / "bag.safetensors")
 
 
 def same_weights(one, other):

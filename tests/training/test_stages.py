@@ -115,7 +115,7 @@ def test_gandalf_rows_reach_every_stage(recipe, tmp_path):
     ("change", "words"),
     [
         ("stages=[{name: a}, {name: a}]", "different names"),
-        ("stages=[{name: a, training: {epocs: 3}}]", "stage a: training: unknown key 'epocs'; did you mean 'epochs'?"),
+        ("stages=[{name: a, training: {epocs: 3}}]", "stage a: unknown key 'training.epocs'; did you mean 'epochs'?"),
         ("stages=[{name: a, encoder: {source: null}}]", "unknown key 'stages.0.encoder'"),
         ("stages=[{name: a, trainig: {}}]", "did you mean 'training'"),
         ("stages=[{name: a b}]", "stages.0.name"),
@@ -124,7 +124,11 @@ def test_gandalf_rows_reach_every_stage(recipe, tmp_path):
         ("stages=[{name: a, space: cluster}]", "stage a: space is 'cluster'; did you mean 'clusters'?"),
         ("stages=[{name: a, heads: [clasifier]}]", "stage a: there is no head 'clasifier'; did you mean 'classifier'?"),
         ("stages=[{name: a, freeze: [encodr]}]", "stage a: freeze is 'encodr'; did you mean 'encoder'?"),
-        ("stages=[{name: a, drop: [clasifier]}]", "stage a: drop is 'clasifier'; did you mean 'classifier'?"),
+        (
+            "stages=[{name: a, drop: [clasifier]}, {name: b}]",
+            "stage a: drop is 'clasifier'; did you mean 'classifier'?",
+        ),
+        ("stages=[{name: a, drop: [classifier]}]", "stage a: drop has no effect, no stage comes after it"),
         ("heads.classifier.loss=null", "loss is null"),
     ],
 )

@@ -37,7 +37,8 @@ META = f"""
 encoder: {BAG}
 spaces: {{clusters: {{size: 6}}}}
 heads:
-  meta: {{kind: free, space: clusters, init: points, bias: true, loss: bce}}
+  meta:
+    {{kind: free, space: clusters, init: points, bias: true, temperature: {{value: 1.0}}, normalise: false, loss: bce}}
   classifier: {{kind: free, init: points, candidates: {{from: meta, top: 3}}, loss: decoupled_softmax}}
 batching: {{labels: heads, batch_size: 32}}
 {TRAINING.replace("epochs: 4", "epochs: 12")}

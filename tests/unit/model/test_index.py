@@ -140,7 +140,7 @@ def test_one_head_by_name(run, data, tmp_path):
 def test_measured_on_training_texts_or_on_labels_where_none_are_kept(fused_run, tmp_path):
     model = ml.Model.load(fused_run)
     choice = model.build_index("ivf")["dual"]
-    assert (choice.measured_on, choice.k) == ("256 queries", 60)
+    assert (choice.measured_on, choice.k) == ("256 queries", 20)
     model.save(tmp_path / "bare", texts=False)
     choice = ml.Model.load(tmp_path / "bare").build_index("ivf", k=5)["dual"]
     assert "no queries were given" in choice.measured_on and choice.k == 5
