@@ -15,7 +15,7 @@ from megalabel.plan.step import step_moments
 
 if TYPE_CHECKING:
     from megalabel.batching.settings import NegativeSettings
-    from megalabel.encoders.cost import TextSize
+    from megalabel.encoders.text_size import TextSize
     from megalabel.plan.workload import Workload
     from megalabel.recipes.optimisers import OptimiserSettings
 
