@@ -130,7 +130,7 @@ def _held(load: Workload) -> list[Part]:
         parts.append(Part("driver", _DRIVER, "taken as given"))
     parts += [_data(load), _tokens(load)]
     if batching.mining is not None and load.refreshes:
-        parts.append(in_main_memory("mined lists", load.rows * batching.mining.top, 4))
+        parts.append(tensor("mined lists", load.rows, batching.mining.top, host=True))
     if batching.clusters and load.refreshes:
         parts.append(in_main_memory("clusters", load.rows, 8))
     parts.append(Part("program", PROGRAM + _LIBRARIES, "Python, torch, compiled code", host=True))
