@@ -80,7 +80,7 @@ def plan(
     from megalabel.recipes.load_recipe import load_recipe
 
     def amount(text: str | None, name: str, minimum: float = 1.0) -> float | None:
-        return None if text is None else read_amount(text, name, least=minimum)
+        return None if text is None else read_amount(text, name, minimum=minimum)
 
     def whole(text: str | None, name: str) -> int | None:
         return None if text is None else round(read_amount(text, name))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from megalabel.heads.dense import DenseSettings
 
-__all__ = ["FLOAT", "HeadCost", "HeadWorkload", "Part", "in_main_memory", "tensor"]
+__all__ = ["FLOAT", "HeadCost", "HeadWorkload", "Part", "dense_cost", "in_main_memory", "tensor"]
 
 FLOAT = 4  # bytes
 _HEAP = 32 << 20  # bytes; the C library keeps smaller blocks that are freed, larger ones go back to the system
@@ -66,6 +66,21 @@ class HeadCost:
     ngram_rows: int = 0  # texts whose n-grams are held
     held: tuple[Part, ...] = ()  # once fitted
     fitting: tuple[Part, ...] = ()  # in addition, while it is fitted
+
+
+def dense_cost(head: DenseSettings, encoder_dim: int, *, all_labels: bool) -> HeadCost:
+    """Return the weights of a dense head, and what a step keeps of its label vectors."""
+    dim = head.dim or encoder_dim
+    projection = {"none": 0, "residual": dim**2}.get(head.projection, encoder_dim * dim + dim)
+    picks_rows = head.has_table and (head.reads_text or not all_labels)  # else the table itself is used
+    projects = head.reads_text and head.projection != "none"
+    return HeadCost(
+        dim=dim,
+        matrices=projection + (dim**2 if head.query_matrix else 0),
+        table=dim if head.has_table else 0,
+        bias=int(head.bias),
+        saved=picks_rows + projects * (1 + 2 * (head.dropout > 0)),
+    )
 
 
 class HeadWorkload(Protocol):

@@ -14,7 +14,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, embedding, normalize, relu
 
-from megalabel.heads.cost import HeadCost
+from megalabel.heads.cost import HeadCost, dense_cost
 from megalabel.heads.head import HeadSettings
 from megalabel.losses.settings import LOSSES
 from megalabel.settings import Dropout, PositiveFloat, Settings, one_of
@@ -66,10 +66,6 @@ class CandidateSettings(Settings):
     source: str = Field(alias="from")
     top: PositiveInt
 
-    def cost(self, positives: float, labels_per_group: float = 1.0) -> float:
-        """Return the expected number of labels that a query is scored against, for the plan."""
-        return (self.top + positives) * labels_per_group
-
 
 class DenseSettings(HeadSettings):
     """Settings of all heads that are trained by steps: score = <query(h), label_l> / temperature + bias_l."""
@@ -113,26 +109,10 @@ class DenseSettings(HeadSettings):
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
         """Return the weights of projection, query matrix, table and bias, and what a step keeps of label vectors."""
-        encoder_dim = workload.encoder_dim(self)
-        dim = self.dim or encoder_dim
-        projection = {"none": 0, "residual": dim**2}.get(self.projection, encoder_dim * dim + dim)
-        picks_rows = self.has_table and (self.reads_text or not workload.all_labels)  # else the table itself is used
-        projects = self.reads_text and self.projection != "none"
-        return HeadCost(
-            dim=dim,
-            matrices=projection + (dim**2 if self.query_matrix else 0),
-            table=dim if self.has_table else 0,
-            bias=int(self.bias),
-            saved=picks_rows + projects * (1 + 2 * (self.dropout > 0)),
-        )
+        return dense_cost(self, workload.encoder_dim(self), all_labels=workload.all_labels)
 
     def build(
-        self,
-        *,
-        size: int,
-        encoder_dim: int,
-        own: range | None = None,
-        temperature: Temperature | None = None,
+        self, *, size: int, encoder_dim: int, own: range | None = None, temperature: Temperature | None = None
     ) -> DenseHead:
         """Return the head at its start.
 

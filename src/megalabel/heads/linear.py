@@ -37,8 +37,7 @@ __all__ = ["Linear", "LinearSettings", "hard_negatives"]
 
 _BELOW = np.float32(-2.0)  # bias of a label without positive rows; a negative of the others is at about -1
 _NEW_POINTS, _UNPRUNED = 10, 0.6  # points that bring a label new n-grams, and the share of weights left, as measured
-_WEIGHT_BYTES = 16  # per weight of a label, by rows and by columns
-_NEGATIVE_BYTES = 48  # per hard negative, which six matrices hold
+_WEIGHT_BYTES, _NEGATIVE_BYTES = 16, 48  # of a weight, by rows and by columns; of a hard negative, in six matrices
 _LABELS = 128  # labels handed to a thread at a time
 _CHUNK = 8_192  # rows whose negatives are searched at a time: with many labels a row their scores are large
 
@@ -64,12 +63,9 @@ class LinearSettings(RowSettings):
         """Return the weights that pruning leaves, and the hard negatives while the head is fitted."""
         points = min(workload.points * workload.labels_per_point / workload.labels, _NEW_POINTS)
         weights = workload.labels * points * workload.ngrams_per_text * _UNPRUNED
-        mined = workload.points * self.mined
-        return replace(
-            super().cost(workload),
-            held=(in_main_memory("weights of n-grams", weights, _WEIGHT_BYTES, pieces=2),),
-            fitting=(in_main_memory("negatives", mined, _NEGATIVE_BYTES, pieces=6),),
-        )
+        held = in_main_memory("weights of n-grams", weights, _WEIGHT_BYTES, pieces=2)
+        mined = in_main_memory("negatives", workload.points * self.mined, _NEGATIVE_BYTES, pieces=6)
+        return replace(super().cost(workload), held=(held,), fitting=(mined,))
 
     def load(self, folder: str | PathLike[str]) -> Linear:
         """Return the head that its ``save`` wrote."""

@@ -9,14 +9,14 @@ from pathlib import Path
 
 __all__ = ["Machine", "gpu_memory", "has_gpu", "main_memory", "measured_flops"]
 
-BANDWIDTH = 1e10  # bytes a second between devices where nobody says: about PCI Express 3
+BANDWIDTH = 1e10  # bytes per second between devices by default: about PCI Express 3
 _SIDE = 1_024  # of the matrices that are multiplied to see how fast
 _UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Devices of one kind; ``None`` is not known."""
+    """Devices of one kind; None stands for unknown."""
 
     devices: int = 1
     gpu: bool = False
@@ -33,12 +33,12 @@ class Machine:
 
 def main_memory(*, swap: bool = False) -> float | None:
     """Return the main memory this process may use in bytes, limits of its control group included; None if unknown."""
-    found = _meminfo()
-    total = found.get("MemTotal", _pages())
+    memory = _meminfo()
+    total = memory.get("MemTotal", _pages())
     if total is None:
         return None
     limits = [limit for limit in map(_number, _limit_files()) if limit is not None and limit < _UNLIMITED]
-    return float(min([total, *limits]) + (found.get("SwapTotal", 0) if swap else 0))
+    return float(min([total, *limits]) + (memory.get("SwapTotal", 0) if swap else 0))
 
 
 def _meminfo() -> dict[str, int]:
@@ -59,37 +59,37 @@ def _pages() -> int | None:
 def _limit_files() -> list[Path]:
     """Return the files that may hold a limit: of the control group of this process and of those above it."""
     home = Path("/sys/fs/cgroup")
-    found = [home / "memory.max", home / "memory" / "memory.limit_in_bytes"]
+    files = [home / "memory.max", home / "memory" / "memory.limit_in_bytes"]
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
-        return found
+        return files
     for line in lines:
         _, _, rest = line.partition(":")
         kinds, _, path = rest.partition(":")
         part = Path(path.lstrip("/"))
-        for place in [part, *part.parents]:
+        for folder in [part, *part.parents]:
             if kinds == "":
-                found.append(home / place / "memory.max")
+                files.append(home / folder / "memory.max")
             elif "memory" in kinds.split(","):
-                found.append(home / "memory" / place / "memory.limit_in_bytes")
-    return found
+                files.append(home / "memory" / folder / "memory.limit_in_bytes")
+    return files
 
 
 def _number(path: Path) -> int | None:
     try:
         return int(path.read_text())
-    except (OSError, ValueError):  # not there, or "max"
+    except (OSError, ValueError):  # missing, or "max"
         return None
 
 
 def has_gpu() -> bool:
-    """Tell whether this machine has the driver of an NVIDIA GPU, without loading torch."""
+    """Return whether this machine has the driver of an NVIDIA GPU, without loading torch."""
     return Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidia0").exists()
 
 
 def gpu_memory(device: str = "cuda") -> float | None:
-    """Return the bytes of an NVIDIA GPU of this machine, or None where there is none; loads torch where there is."""
+    """Return the bytes of an NVIDIA GPU of this machine; None if there is none."""
     if not has_gpu():
         return None
     import torch
@@ -101,7 +101,7 @@ def gpu_memory(device: str = "cuda") -> float | None:
 
 
 def measured_flops() -> float:
-    """Return the operations a second that float32 products reach here, by a trial of a tenth of a second or so."""
+    """Measure the operations per second of float32 products on this machine, in about a tenth of a second."""
     import numpy as np
 
     left = np.ones((_SIDE, _SIDE), dtype=np.float32)

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from megalabel.encoders.cost import TextSize, find_tokenizer
+from megalabel.encoders.cost import find_tokenizer
+from megalabel.encoders.text_size import TextSize
 from megalabel.errors import SettingError, nearest
 from megalabel.heads.cost import FLOAT
 from megalabel.plan.changes import Change, change_recipe, changes_that_help, dim_settings, fits, remedy

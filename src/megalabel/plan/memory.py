@@ -15,7 +15,7 @@ from megalabel.plan.step import step_moments
 
 if TYPE_CHECKING:
     from megalabel.batching.settings import NegativeSettings
-    from megalabel.encoders.cost import TextSize
+    from megalabel.encoders.text_size import TextSize
     from megalabel.plan.workload import Workload
     from megalabel.recipes.optimisers import OptimiserSettings
 
@@ -130,7 +130,7 @@ def _held(load: Workload) -> list[Part]:
         parts.append(Part("driver", _DRIVER, "taken as given"))
     parts += [_data(load), _tokens(load)]
     if batching.mining is not None and load.refreshes:
-        parts.append(in_main_memory("mined lists", load.rows * batching.mining.top, 4))
+        parts.append(tensor("mined lists", load.rows, batching.mining.top, host=True))
     if batching.clusters and load.refreshes:
         parts.append(in_main_memory("clusters", load.rows, 8))
     parts.append(Part("program", PROGRAM + _LIBRARIES, "Python, torch, compiled code", host=True))

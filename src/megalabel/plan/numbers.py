@@ -15,7 +15,7 @@ _BINARY = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
 _TAILS = ("FLOP/S", "FLOPS", "/S")
 
 
-def read_amount(text: str, what: str, *, least: float = 1.0) -> float:
+def read_amount(text: str, what: str, *, minimum: float = 1.0) -> float:
     """Return a number with an optional K, M, G (or B), T or P behind it; FLOP/s and /s may follow.
 
     >>> read_amount("1.3M", "--labels"), read_amount("2_248_619", "--points"), read_amount("15 TFLOP/s", "--flops")
@@ -26,7 +26,7 @@ def read_amount(text: str, what: str, *, least: float = 1.0) -> float:
         unit = unit.removesuffix(tail)
     if unit not in _POWERS:
         raise SettingError(f"{what}: {text!r} has the unit {unit!r}", remedy="write a number, or 450K, 1.3M, 52M, 2G")
-    return _checked(number * _POWERS[unit], text, what, least)
+    return _checked(number * _POWERS[unit], text, what, minimum)
 
 
 def read_bytes(text: str, what: str) -> float:
@@ -56,18 +56,18 @@ def read_speed(text: str, what: str) -> float:
 
 
 def _split(text: str, what: str) -> tuple[float, str]:
-    found = _NUMBER.fullmatch(text.strip())
+    match = _NUMBER.fullmatch(text.strip())
     try:
-        if found is None:
+        if match is None:
             raise ValueError(text)
-        return float(found[1].replace(",", "").replace("_", "")), found[2].upper()
+        return float(match[1].replace(",", "").replace("_", "")), match[2].upper()
     except ValueError:
-        raise SettingError(f"{what}: {text!r} is no number", remedy="write 1000000, 1,000,000 or 1M") from None
+        raise SettingError(f"{what}: {text!r} is not a number", remedy="write 1000000, 1,000,000 or 1M") from None
 
 
-def _checked(value: float, text: str, what: str, least: float) -> float:
-    if not least <= value < math.inf:
-        raise SettingError(f"{what} is {text}", remedy=f"it must be {least:g} or more")
+def _checked(value: float, text: str, what: str, minimum: float) -> float:
+    if not minimum <= value < math.inf:
+        raise SettingError(f"{what} is {text}", remedy=f"it must be {minimum:g} or more")
     return value
 
 
@@ -77,8 +77,8 @@ def show_bytes(amount: float) -> str:
     >>> show_bytes(14_547_476_800), show_bytes(320 * 2**20), show_bytes(0)
     ('13.5 GiB', '320 MiB', '0 B')
     """
-    for place, unit in enumerate(("PiB", "TiB", "GiB", "MiB", "KiB")):
-        value = amount / 2.0 ** (50 - 10 * place)
+    for step, unit in enumerate(("PiB", "TiB", "GiB", "MiB", "KiB")):
+        value = amount / 2.0 ** (50 - 10 * step)
         if value >= 1:
             return f"{value:.1f} {unit}" if value < 99.95 and unit not in ("MiB", "KiB") else f"{value:,.0f} {unit}"
     return f"{amount:.0f} B"

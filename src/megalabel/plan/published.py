@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from megalabel.encoders.cost import TextSize
+from megalabel.encoders.text_size import TextSize
 from megalabel.plan.memory import largest_stage
 from megalabel.plan.workload import Sizes, Workload
 from megalabel.recipes.load_recipe import load_recipe

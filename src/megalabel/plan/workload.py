@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from megalabel.batching.settings import _distinct
 from megalabel.data.hold_out import hold_out
-from megalabel.encoders.cost import TextSize
 from megalabel.encoders.sparse import SparseEncoder
+from megalabel.encoders.text_size import TextSize
 from megalabel.errors import SettingError
 from megalabel.network.fit import SHORT
 
@@ -286,7 +286,7 @@ class Workload:
         if settings.candidates is not None:
             source = self.recipe.dense_heads[settings.candidates.source]
             share = 1.0 if source.space == settings.space else size / self._space_size(source)
-            width = min(size, math.ceil(settings.candidates.cost(each, share)))
+            width = min(size, math.ceil((settings.candidates.top + each) * share))  # its best, and the positives
             view = _distinct(self.batch * width, size), width, True
         elif settings.space is not None:
             view = size, size, False

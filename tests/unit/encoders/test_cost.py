@@ -5,8 +5,9 @@ import json
 import pytest
 
 from megalabel.encoders import BagEncoder, InceptionEncoder, TransformerEncoder
-from megalabel.encoders.cost import TextSize, TransformerCost, find_tokenizer
+from megalabel.encoders.cost import TransformerCost, find_tokenizer
 from megalabel.encoders.settings import ENCODERS, BagOptions, BagSettings, TransformerSettings
+from megalabel.encoders.text_size import TextSize
 from megalabel.errors import SettingError
 
 
