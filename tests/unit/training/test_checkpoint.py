@@ -180,7 +180,7 @@ def test_nothing_to_load_is_one_line(tmp_path):
 
 
 def test_a_newer_format_is_not_guessed_at(tmp_path, monkeypatch):
-    monkeypatch.setattr("megalabel.training.checkpoint.FORMAT", 2)
+    monkeypatch.setattr("megalabel.training.checkpoint.store.FORMAT", 2)
     save(tmp_path, 1)
     monkeypatch.undo()
     with pytest.raises(DataError, match="it has format 2"):
