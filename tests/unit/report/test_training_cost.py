@@ -19,7 +19,7 @@ def test_all_labels_are_read_in_every_step():
 
 def test_a_pool_is_cut_to_its_cap_and_free_heads_read_no_labels():
     change = ["batching.batch_size=1000", "training.epochs=1", "batching.cap=700"]
-    assert training_cost(load_recipe("depsl", change[:2] + change[3:]), SIZES).texts == 10 * (1000 + 700)
+    assert training_cost(load_recipe("depsl", change), SIZES).texts == 10 * (1000 + 700)
     free = ["heads={classifier: {kind: free, loss: {kind: bce}}}", *change[:2]]
     assert training_cost(load_recipe("depsl", free), SIZES).texts == 10 * 1000
 
