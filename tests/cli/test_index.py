@@ -19,7 +19,7 @@ def test_one_line_says_what_was_measured(call, folder, kind):
     )
     assert re.match(line, out) and len(out.splitlines()) == 1
     (built,) = ml.Model.load(folder).indexes.built
-    assert built.told == out.removeprefix("all: ").strip()
+    assert built.summary == out.removeprefix("all: ").strip()
     assert call("predict", folder, "--text", "some text")[0] == 0
     first, other = (
         json.loads(call("evaluate", folder, "--data", DATA, "--json", *more)[1]) for more in ([], ["--exact"])

@@ -42,7 +42,7 @@ def test_labels_from_a_file(labels, folder, tmp_path):
     [
         (["add", "RUN"], "no label to add; give --text or --input"),
         (["add", "RUN", "--text", " "], "a label must have a text"),
-        (["add", "RUN", "--text", "a", "--uid", "lbl-3"], "the uid 'lbl-3' stands twice"),
+        (["add", "RUN", "--text", "a", "--uid", "lbl-3"], "duplicate uid 'lbl-3'"),
         (["add", "RUN", "--input", "FILE", "--text", "a"], "give either --text or --input, not both"),
         (["add", "RUN", "--input", "FILE"], 'new.jsonl:2: label without "text"'),
         (["remove", "RUN", "lbl-99"], "no label has the uid 'lbl-99'; did you mean"),
