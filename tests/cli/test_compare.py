@@ -101,7 +101,10 @@ def test_json(call, runs):
     code, out, _ = call("compare", *runs, "--json")
     document = json.loads(out)
     assert code == 0
-    assert document["recipe_diff"] == {"heads.dual.loss.kind": {"first": "decoupled_softmax", "second": "softmax"}}
+    assert document["recipe_diff"] == {
+        "heads.dual.loss.kind": {"first": "decoupled_softmax", "second": "softmax"},
+        "heads.dual.loss.positives": {"first": None, "second": "mean"},  # a decoupled softmax has no such setting
+    }
     report = json.loads(call("evaluate", runs[1], "--data", DATA, "--heads", "dual", "--json")[1])
     assert document["runs"][1]["heads"]["dual"]["metrics"] == pytest.approx(report["metrics"])
     assert {"parameters", "model_bytes", "texts_per_second", "weights"} <= set(document["runs"][0])
