@@ -92,7 +92,9 @@ class DenseSettings(HeadSettings):
     def _check_dense(self) -> Self:
         self.require(self.projection != "none", "dropout", "projection is none")
         self.require(self.projection not in ("none", "residual"), "dim", f"projection is {self.projection}")
-        self.require(self.loss is not None, "weight candidates dropout", "loss is null, the head is not trained")
+        untrained = "loss is null, the head is not trained"
+        self.require(self.loss is not None, "weight candidates dropout", untrained)
+        self.require(self.loss is not None or self.bias, "temperature", untrained)
         if self.space is not None and self.reads_text:
             raise ValueError(f"groups of labels have no text: a head of kind {self.kind} scores the labels themselves")
         same = self.search_normalise is not None and self.search_normalise == self.normalise

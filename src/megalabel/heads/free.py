@@ -37,6 +37,7 @@ class FreeSettings(DenseSettings):
 
     @model_validator(mode="after")
     def _check_init(self) -> Self:
+        self.require(self.loss is not None, "row_dropout", "loss is null, the head is not trained")
         if self.space is not None and self.init in ("text", "mix"):
             raise ValueError(f"init is {self.init}, but groups of labels have no text: choose points or random")
         return self
