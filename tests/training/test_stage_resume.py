@@ -1,5 +1,7 @@
 """Stages: what is carried on, and a run that was cut off inside any of them."""
 
+import json
+
 import pytest
 import torch
 
@@ -106,3 +108,10 @@ SMALL = [
     "encoder.source=null", "encoder.options={dim: 8, words: 256, bigrams: 0, characters: 0}",
     "batching.batch_size=64", "batching.refresh={start: 1, every: 2}", "training.epochs=1",
 ]  # fmt: skip
+
+
+def test_patience_ends_a_training_that_does_not_get_better(data, tmp_path):
+    changes = [*SMALL, "training.epochs=6", "training.encoder.lr=1.0e-12", "training.tables.lr=1.0e-12"]
+    train("depsl-cpu", data, tmp_path / "run", changes=[*changes, "training.patience=2"])
+    log = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in log if "val" in record] == [1, 2, 3]
