@@ -226,19 +226,18 @@ class Network(nn.Module):
         gradient, where adding up two takes a sixth of a step.
         """
         lengths = self.length(name, labels=False), self.length(name, labels=True)
-        if queries is not None and labels is not None and lengths[0] == lengths[1]:
-            (first, place), (second, label_place) = queries.unique(), labels.unique()
-            if len(first) + len(second) <= cache.chunk_size:
-                vectors = self._vectors(cache, name, first + second, lengths[0])
-                return _spread(vectors[: len(first)], place), _spread(vectors[len(first) :], label_place)
-        sides: list[Tensor | None] = []
-        for tokens, length in zip((queries, labels), lengths, strict=True):
-            if tokens is None:
-                sides.append(None)
-                continue
-            distinct, place = tokens.unique()
-            sides.append(_spread(self._vectors(cache, name, distinct, length), place))
-        return sides[0], sides[1]
+        sides = [None if tokens is None else tokens.unique() for tokens in (queries, labels)]
+        first, second = sides
+        together = first is not None and second is not None and lengths[0] == lengths[1]
+        if together and len(first[0]) + len(second[0]) <= cache.chunk_size:  # type: ignore[index]
+            (texts, place), (label_texts, label_place) = first, second  # type: ignore[misc]
+            vectors = self._vectors(cache, name, texts + label_texts, lengths[0])
+            return _spread(vectors[: len(texts)], place), _spread(vectors[len(texts) :], label_place)
+        encoded = [
+            None if side is None else _spread(self._vectors(cache, name, side[0], length), side[1])
+            for side, length in zip(sides, lengths, strict=True)
+        ]
+        return encoded[0], encoded[1]
 
     def _vectors(self, cache: GradientCache, name: str, tokens: Tokens, length: int | None) -> Tensor:
         with self.autocast(name):
