@@ -263,7 +263,7 @@ class _Run:
     ) -> tuple[Network, Fitted, Fusion | None]:
         """Return the trained network whole, the heads fitted on it and, with weights, their fusion if wanted."""
         recipe, network = phase.recipe, phase.whole(best)
-        fitted = fit_heads(recipe.heads, recipe.ngrams, network, data, seed=recipe.seed, say=self.say)
+        fitted = fit_heads(recipe.heads, recipe.ngrams.options(), network, data, seed=recipe.seed, say=self.say)
         if weights is None or recipe.predict.weights != "fusion":
             return network, fitted, None
         model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)

@@ -6,7 +6,8 @@ Builders load when they are used: a recipe is read, and a run planned, without t
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -172,6 +173,7 @@ class Batching(Settings):
     in the published softmax code of DEXML (pick-one-label, Menon et al. 2019).
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"least_batches": "min_batches"}
     labels: str
     batch_size: PositiveInt = 1024
     min_batches: PositiveInt | None = None  # per epoch: a small set gets smaller batches

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
@@ -23,6 +24,7 @@ __all__ = [
     "EncoderSettings",
     "InceptionOptions",
     "InceptionSettings",
+    "NgramSettings",
     "TransformerOptions",
     "TransformerSettings",
     "make_encoder",
@@ -97,6 +99,29 @@ class TransformerOptions(Options):
     @model_validator(mode="after")
     def _without_effect(self) -> Self:
         self.require(self.projection is not None, "seed", "only a projection starts at random")
+        return self
+
+
+class NgramSettings(Options):
+    """Options of :class:`megalabel.encoders.SparseEncoder`; None is the default of that class."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"least": "min_df"}
+
+    words: TableSize | None = None
+    bigrams: TableSize | None = None
+    characters: TableSize | None = None
+    ngrams: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)] | None = None
+    weights: Annotated[tuple[float, float, float], Field(strict=False)] | None = None
+    sublinear: bool | None = None
+    min_df: PositiveInt | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that are given."""
+        return self.model_dump(exclude_none=True)
+
+    @model_validator(mode="after")
+    def _without_effect(self) -> Self:
+        self.require(self.characters != 0, "ngrams", "characters is 0")
         return self
 
 

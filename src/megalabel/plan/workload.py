@@ -199,8 +199,8 @@ class Workload:
     @cached_property
     def ngram_columns(self) -> dict[str, int]:
         """Columns of the n-grams that fitted heads read, by kind."""
-        options = self.recipe.ngrams
-        columns = {name: int(options.get(name, size)) for name, size in _NGRAMS.items()}  # type: ignore[arg-type]
+        options = self.recipe.ngrams.options()
+        columns = {name: int(options.get(name, size)) for name, size in _NGRAMS.items()}
         if self.sizes.query.words > SHORT and "characters" not in options:
             columns["characters"] = 0
         return columns

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_
 
 from megalabel.augment.settings import AugmentSettings
 from megalabel.batching.settings import BATCHING_KINDS, BatchingSettings
-from megalabel.encoders.settings import EncoderSettings
+from megalabel.encoders.settings import EncoderSettings, NgramSettings
 from megalabel.errors import nearest
 from megalabel.heads import FittedSettings
 from megalabel.heads.dense import DenseSettings
@@ -26,6 +26,8 @@ __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
 
 class Training(Settings):
     """The loop."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"freeze": "freeze: [encoder], a key of the recipe or of a stage"}
 
     epochs: PositiveInt
     encoder: OptimiserSettings  # of all encoders
@@ -102,7 +104,7 @@ class Recipe(Settings):
     encoders: dict[str, EncoderSettings]  # by name; `encoder: {...}` is enough for one
     spaces: dict[str, AnySpace] = {}
     heads: dict[str, AnyHead]
-    ngrams: dict[str, int | bool | list[int] | list[float]] = {}  # options of megalabel.encoders.SparseEncoder
+    ngrams: NgramSettings = NgramSettings()  # options of megalabel.encoders.SparseEncoder
     batching: BatchingSettings = Field(default="pool", validate_default=True)
     training: Training
     predict: Predict = Predict()
@@ -228,7 +230,7 @@ class Recipe(Settings):
         for name in self.heads:
             if name in ("all", NGRAMS):
                 raise ValueError(f"heads.{name}: choose another name, {name!r} has a meaning of its own")
-        if self.ngrams and not any(head.reads_ngrams for head in self.fitted_heads.values()):
+        if self.ngrams.options() and not any(head.reads_ngrams for head in self.fitted_heads.values()):
             raise ValueError("ngrams has no effect: no head reads n-grams")
         used = {head.encoder or next(iter(self.encoders)) for head in self.dense_heads.values()}
         used |= {getattr(head, "label_encoder", None) or "" for head in self.dense_heads.values()}
