@@ -22,7 +22,7 @@ def data():
 def fitted(data, *changes):
     """Fit the heads of a recipe that read nothing of a network."""
     recipe = load_recipe("unidec-cpu", ["predict.weights=fusion", *changes])
-    return fit_heads(recipe.heads, recipe.ngrams, None, data, seed=recipe.seed, say=lambda line: None)
+    return fit_heads(recipe.heads, recipe.ngrams.options(), None, data, seed=recipe.seed, say=lambda line: None)
 
 
 def test_points_of_a_held_out_part_are_counted(data):
