@@ -192,9 +192,8 @@ class Batching(Settings):
 
     @model_validator(mode="after")
     def _check_shared(self) -> Batching:
-        self.require(
-            self.clusters or self.mines, "refresh", "batches are shuffled and no negatives are mined (mined is 0)"
-        )
+        self.require(self.clusters or self.mines, "refresh", "batches are shuffled and no negatives are mined")
+        self.require(self.labels != "heads", "loss_positives", "candidates of heads hold all positives")
         self.require(self.loss_positives != "all", "unsampled", "loss_positives is all")
         return self
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -156,8 +156,3 @@ def group_dataset(data: Dataset, space: LabelSpace) -> Dataset:
         labels=Labels(names, names),
         name=f"{data.name}, {space.size:,} groups of labels",
     )
-
-
-def all_labels(labels: int, spaces: Mapping[str, LabelSpace] | None = None) -> dict[str, LabelSpace]:
-    """Return the spaces of a network: the labels, and further ones."""
-    return {LABELS: LabelSpace(LABELS, labels), **(spaces or {})}

@@ -6,7 +6,7 @@ from pydantic import TypeAdapter, ValidationError
 from scipy import sparse
 
 from megalabel.batching import CandidateBuilder, Mined, PoolBuilder, Some, Uniform, generator
-from megalabel.batching.settings import BatchingSettings, SearchSettings
+from megalabel.batching.settings import BatchingSettings, HeadsBatching, SearchSettings
 
 TARGETS = sparse.csr_matrix(np.array([[1.0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0]], dtype=np.float32))
 NONE = np.empty((0, 0), dtype=np.int32)
@@ -174,3 +174,9 @@ def test_options_of_a_search():
     assert search.validate_python("ivf").options() == {}
     assert search.validate_python({"kind": "hnsw", "M": 4, "ef_search": 9}).options() == {"M": 4, "ef_search": 9}
     assert search.validate_python({}).kind == "exact"
+
+
+def test_positives_of_the_loss_are_not_picked_where_heads_propose_candidates():
+    with pytest.raises(ValidationError, match="loss_positives has no effect"):
+        HeadsBatching(loss_positives="one")
+    assert HeadsBatching().loss_positives == "all"
