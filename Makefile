@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Files of tests run side by side, in the order of tests/conftest.py.
+PARALLEL := -n logical --dist loadfile --no-loadscope-reorder
 # Tests and demo never talk to a model hub.
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: help setup demo browser test test-all lint format types check bench docs constraints clean
+.PHONY: help setup demo browser test ci-extra test-all lint format types check bench docs constraints hashes audit clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -36,10 +38,13 @@ browser:  ## Chromium for the tests of the page: at once if there is one, from D
 	@sh tests/browser/chromium.sh
 
 test: $(VENV)/.dev browser  ## run the tests (a few minutes at most)
-	@$(BIN)/python -m pytest -n logical --dist loadfile
+	@$(BIN)/python -m pytest $(PARALLEL)
+
+ci-extra: $(VENV)/.dev  ## what CI runs beside the tests: whole recipes, four ranks, injected faults
+	@$(BIN)/python -m pytest $(PARALLEL) -m 'extra and not slow'
 
 test-all: $(VENV)/.dev browser  ## run the slow tests too
-	@$(BIN)/python -m pytest -n logical --dist loadfile -m ''
+	@$(BIN)/python -m pytest $(PARALLEL) -m ''
 
 lint: $(VENV)/.dev  ## style and spelling
 	@$(BIN)/ruff check
@@ -53,7 +58,7 @@ format: $(VENV)/.dev  ## mend style
 types: $(VENV)/.dev  ## mypy, strict on src
 	@$(BIN)/mypy
 
-check: lint types test  ## what CI runs
+check: lint types test ci-extra  ## what CI runs
 
 bench: $(VENV)/.dev  ## run every benchmark and write results/
 	@$(PIP) napkinxc
@@ -64,6 +69,14 @@ docs: $(VENV)/.dev  ## regenerate tables and pictures from results/
 
 constraints: $(VENV)/.dev  ## write the versions now installed to constraints.txt
 	@$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
+
+hashes: $(VENV)/.dev  ## write requirements/demo.txt: demo and server, with a hash for every file but torch's
+	@$(BIN)/python requirements/make_hashes.py
+
+audit: $(VENV)/.dev  ## bill of materials (build/sbom.cdx.json), licences, known weaknesses
+	@$(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit \
+		|| echo "pip-audit could not be installed"
+	@$(BIN)/python requirements/audit.py --pip-audit build/audit/bin/pip-audit
 
 clean:  ## remove what the targets made, but for .venv
 	@rm -rf build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -51,13 +51,13 @@ def rows_there(path: Path) -> list[dict[str, Any]]:
 
 
 def key_of(row: Row, data: str, seed: int) -> dict[str, Any]:
-    """Return what a found row is known by: what its recipe says, the data set's name, the seed."""
+    """Return what a stored row is known by: what its recipe says, the data set's name, the seed."""
     return {"digest": digest(row), "data": Path(data).name, "seed": seed}
 
 
-def is_of(found: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
-    """Say whether a found row has this key."""
-    return all(found.get(name) == value for name, value in key.items())
+def is_of(result: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
+    """Say whether a stored row has this key."""
+    return all(result.get(name) == value for name, value in key.items())
 
 
 def row_of(path: Path, row: Row, data: str, seed: int, script: str, **more: Any) -> dict[str, Any]:
@@ -66,16 +66,16 @@ def row_of(path: Path, row: Row, data: str, seed: int, script: str, **more: Any)
     ``more`` is part of the request and of what the row is known by.
     """
     key, there = {**key_of(row, data, seed), **more}, rows_there(path)
-    for found in there:
-        if is_of(found, key):
-            return found
+    for result in there:
+        if is_of(result, key):
+            return result
     request = {"name": row.name, "recipe": row.recipe, "changes": row.changes, "data": data, "seed": seed, **more}
     try:
-        found = in_own_process([sys.executable, script], request) | {"digest": key["digest"]}
+        result = in_own_process([sys.executable, script], request) | {"digest": key["digest"]}
     except RowFailed as error:
         raise SystemExit(f"{row.name} failed: {error}") from error
-    write_rows(path, {"machine": origin("torch"), "rows": [*there, found]})
-    return found
+    write_rows(path, {"machine": origin("torch"), "rows": [*there, result]})
+    return result
 
 
 def write_rows(path: Path, document: dict[str, Any] | list[dict[str, Any]]) -> None:
@@ -112,5 +112,5 @@ def in_own_process(
             raise RowFailed(f"stopped after {minutes:g} minutes") from None
         if done.returncode or not out.is_file():
             raise RowFailed(f"exit code {done.returncode}\n{done.stderr[-4_000:]}")
-        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-    return found
+        result: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return result

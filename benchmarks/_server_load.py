@@ -24,8 +24,8 @@ class Client:
         self.host, self.port = host, port
         self.reader: asyncio.StreamReader | None = None
 
-    async def call(self, method: str, path: str, document: Any = None) -> tuple[int, Any]:
-        """Send a request and return its status and answer."""
+    async def call(self, method: str, path: str, document: Any = None, *, decode: bool = True) -> tuple[int, Any]:
+        """Send a request and return its status and answer, by default as JSON."""
         if self.reader is None:
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port, limit=1 << 22)
         body = b"" if document is None else json.dumps(document).encode()
@@ -36,7 +36,8 @@ class Client:
         )
         head = await self.reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-        return int(head.split(b" ", 2)[1]), json.loads(await self.reader.readexactly(length))
+        body = await self.reader.readexactly(length)
+        return int(head.split(b" ", 2)[1]), json.loads(body) if decode else body
 
 
 def find_error(labels: list[dict[str, Any]], expected: list[list[Any]], added: dict[str, str]) -> str | None:

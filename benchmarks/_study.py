@@ -59,7 +59,7 @@ def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace) -> i
         for seed in options.seed
         for row in rows
         if (not options.only or row.name in options.only)
-        and not any(is_of(found, key_of(row, data, seed)) for found in there)
+        and not any(is_of(result, key_of(row, data, seed)) for result in there)
     ]
     print(f"{study}: {len(missing)} rows to run")
     start = time.monotonic()
@@ -67,13 +67,13 @@ def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace) -> i
         print(f"  {Path(data).name}, seed {seed}: {row.name}", flush=True)
         if options.dry or (options.minutes is not None and time.monotonic() - start > 60 * options.minutes):
             continue
-        found = row_of(path, row, data, seed, __file__)
-        print(f"    {found['seconds']:.0f} s, {_line(found)}", flush=True)
+        result = row_of(path, row, data, seed, __file__)
+        print(f"    {result['seconds']:.0f} s, {_line(result)}", flush=True)
     return 0
 
 
-def _line(found: dict[str, Any]) -> str:
-    metrics = found["metrics"]["all"]
+def _line(result: dict[str, Any]) -> str:
+    metrics = result["metrics"]["all"]
     return ", ".join(f"{name} {metrics[name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
 
 
@@ -92,7 +92,7 @@ def _worker(request: dict[str, Any], out: Path) -> None:
     heads = ["all", *(model.heads if len(model.heads) > 1 else ())]
     reports = {head: model.evaluate(data, heads=head) for head in heads}
     steps = [line for line in log if "loss" in line]
-    found = {
+    result = {
         **request,
         "data": Path(request["data"]).name,
         "split": "test",
@@ -117,7 +117,7 @@ def _worker(request: dict[str, Any], out: Path) -> None:
         "samples": _samples(model, data),
         "by_text": _by_text(model, data),
     }
-    out.write_text(json.dumps(found))
+    out.write_text(json.dumps(result))
 
 
 def _mean(steps: list[dict[str, Any]], name: str) -> float | None:
@@ -131,12 +131,12 @@ def _by_text(model: Any, data: Any) -> dict[str, dict[str, float]]:
 
     texts = set(data.labels.texts)
     own = np.array([text in texts for text in data.test.texts])
-    found = {}
+    result = {}
     for name, rows in (("label", np.flatnonzero(own)), ("other", np.flatnonzero(~own))):
         if len(rows):
             metrics = model.evaluate(data.test.rows(rows)).metrics
-            found[name] = {"rows": len(rows), **{metric: metrics[metric] for metric in METRICS}}
-    return found
+            result[name] = {"rows": len(rows), **{metric: metrics[metric] for metric in METRICS}}
+    return result
 
 
 def _samples(model: Any, data: Any) -> list[dict[str, Any]]:
@@ -144,12 +144,12 @@ def _samples(model: Any, data: Any) -> list[dict[str, Any]]:
     rows = [len(data.test) * (2 * part + 1) // (2 * SAMPLES) for part in range(SAMPLES)]
     texts, exclude = [data.test.texts[row] for row in rows], data.test.excluded()
     best = model.search(texts, 5, exclude=exclude[rows])
-    found = []
+    result = []
     for row, text, labels in zip(rows, texts, best.ids.tolist(), strict=True):
         truth = set(data.test.targets[row].indices.tolist())
         told = [{"text": model.labels.texts[label], "relevant": label in truth} for label in labels if label >= 0]
-        found.append({"text": text, "labels": told})
-    return found
+        result.append({"text": text, "labels": told})
+    return result
 
 
 if __name__ == "__main__":

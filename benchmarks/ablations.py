@@ -25,7 +25,7 @@ FLAGSHIP = "auto"
 FLAGSHIP_SHORT = ("training.epochs=3", "training.refit=false")
 
 DS, SUP_CON = "decoupled_softmax", "sup_con"
-MEAN_BCE = {"kind": "bce", "cells": True}  # of two heads; as a sum over labels it alone would train their encoder
+MEAN_BCE = {"kind": "bce", "reduction": "cells"}  # of two heads; a sum over labels alone would train their encoder
 
 
 def short(name: str, recipe: str, *changes: str, dim: int = DIM) -> Row:

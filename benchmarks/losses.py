@@ -113,11 +113,11 @@ def measure(rows: int, cols: int, repeats: int, threads: int) -> list[dict[str, 
         if rows * cols * 4 * PLAIN_COPIES <= PLAIN_LIMIT:
             cases[name, "plain"] = step(lambda loss=loss: loss(queries @ labels.T / TEMPERATURE, targets))
     gradients = (queries.numel() + labels.numel()) * 4
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    measured: dict[tuple[str, str], dict[str, float]] = {}
     for key, run in cases.items():  # warm-up, and memory
         queries.grad = labels.grad = None
         before, peak = peak_memory(run)
-        found[key] = {"extra_gib": (peak - before - gradients) / GIB, "total_gib": peak / GIB}
+        measured[key] = {"extra_gib": (peak - before - gradients) / GIB, "total_gib": peak / GIB}
     rounds: list[dict[tuple[str, str], tuple[tuple[float, float], tuple[float, float]]]] = []
     for _ in range(repeats):
         taken = {}
@@ -126,7 +126,7 @@ def measure(rows: int, cols: int, repeats: int, threads: int) -> list[dict[str, 
             taken[key] = spent, ((before[0] + after[0]) / 2, (before[1] + after[1]) / 2)
         rounds.append(taken)
     results: list[dict[str, object]] = []
-    for key, numbers in found.items():
+    for key, numbers in measured.items():
         name, form = key
         work = LOSSES[name][1] * 2 * rows * cols * DIM
         row: dict[str, object] = {"loss": name, "form": form, "rows": rows, "labels": cols, **numbers}
@@ -134,7 +134,7 @@ def measure(rows: int, cols: int, repeats: int, threads: int) -> list[dict[str, 
         row["gemm_gflops"] = max(taken[key][1][0] for taken in rounds) / 1e9
         for place, kind in enumerate(("share_of_gemm_peak", "share_by_processor_time")):
             row[kind] = median(work / taken[key][0][place] / taken[key][1][place] for taken in rounds)
-        if form == "streamed" and (name, "plain") in found:
+        if form == "streamed" and (name, "plain") in measured:
             row["speed_against_plain"] = median(taken[name, "plain"][0][0] / taken[key][0][0] for taken in rounds)
         results.append(row)
     return results

@@ -81,12 +81,12 @@ def measure_one(pairs: int, seed: int) -> dict[str, object]:
         model = train(chosen, data, Path(folder) / "run")
         seconds, more = time.perf_counter() - start, memory() - before
         log = [row for row in read_log(Path(folder) / "run" / "metrics.jsonl") if "loss" in row]
-    found = model.evaluate(data).metrics
+    result = model.evaluate(data).metrics
     row = {
         "pairs": pairs, "data": name, "seed": seed, "recipe": digest(pairs, seed), "epochs": EPOCHS,
         "table_rows": model.network.encoder.features.rows, "dim": model.network.encoder.dim,
         "seconds": round(seconds, 1), "pairs_per_second": round(pairs * EPOCHS / seconds),
-        "more_memory_mib": round(more), "recall@1": round(found["R@1"], 2), "recall@10": round(found["R@10"], 2),
+        "more_memory_mib": round(more), "recall@1": round(result["R@1"], 2), "recall@10": round(result["R@10"], 2),
         "loss_first": round(log[0]["loss"], 4), "loss_last": round(float(np.mean([r["loss"] for r in log[-5:]])), 4),
     }  # fmt: skip
     print(", ".join(f"{key} {value}" for key, value in row.items() if key not in ("data", "recipe")), flush=True)

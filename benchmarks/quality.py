@@ -147,13 +147,13 @@ def main() -> int:
                 if options.dry or (options.minutes is not None and time.monotonic() - start > 60 * options.minutes):
                     continue
                 try:
-                    found = run_row(system, data, seed, options, Path(folder))
+                    result = run_row(system, data, seed, options, Path(folder))
                 except (NoEnvironment, RowFailed) as error:
                     print(f"    left out: {' ... '.join(ends(str(error)))}", flush=True)
                     continue
-                figures = ", ".join(f"{name} {found[name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
-                print(f"    {found['fit_seconds']:.0f} s, {found['peak_mb']:.0f} MB, {figures}", flush=True)
-                keep(result_path(data), found)
+                figures = ", ".join(f"{name} {result[name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
+                print(f"    {result['fit_seconds']:.0f} s, {result['peak_mb']:.0f} MB, {figures}", flush=True)
+                keep(result_path(data), result)
     return 0
 
 
@@ -189,15 +189,15 @@ def run_row(system: Ours | Peer, data: str, seed: int, options: argparse.Namespa
     variables = {f"{name}_NUM_THREADS": str(options.threads) for name in ("OMP", "OPENBLAS", "MKL", "NUMBA", "RAYON")}
     if isinstance(system, Ours):
         request = {**system.settings(), "data": data, "seed": seed}
-        found = in_own_process([sys.executable, __file__, "row"], request, variables=variables, minutes=options.limit)
+        result = in_own_process([sys.executable, __file__, "row"], request, variables=variables, minutes=options.limit)
     else:
-        found = run_peer(system, data, seed, options, folder, variables)
+        result = run_peer(system, data, seed, options, folder, variables)
     return {
         "system": system.name,
         "role": system.role,
         "data": name_of(data),
         "seed": seed,
-        **found,
+        **result,
         "threads": options.threads,
         "load_average": os.getloadavg()[0],
         **asked,
@@ -228,7 +228,7 @@ def run_peer(
     most = int(np.bincount(pairs[:, 0]).max()) if len(pairs) else 0
     request = {"folder": str(given), "settings": peer.told, "seed": seed, "threads": options.threads}
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        found = in_own_process(
+        result = in_own_process(
             [str(python), str(SCRIPTS / f"{peer.script}.py")],
             {**request, "scratch": scratch, "k": min(DEPTH + most, len(loaded.labels))},
             variables={**variables, "PYTHONPATH": ""},
@@ -236,11 +236,11 @@ def run_peer(
             quiet=True,
         )
         ids = np.load(Path(scratch) / "ids.npy", allow_pickle=False)
-    found["fit_seconds"] += seconds["train_seconds"]
-    found["fit_cpu_seconds"] += seconds["train_cpu_seconds"]
-    found["predict_seconds"] += seconds["test_seconds"]
+    result["fit_seconds"] += seconds["train_seconds"]
+    result["fit_cpu_seconds"] += seconds["train_cpu_seconds"]
+    result["predict_seconds"] += seconds["test_seconds"]
     metrics = measure(loaded, cut(ids, pairs)).metrics
-    return {**{metric: metrics[metric] for metric in METRICS}, **found}
+    return {**{metric: metrics[metric] for metric in METRICS}, **result}
 
 
 def cut(ids: Any, pairs: Any) -> Any:
@@ -266,7 +266,7 @@ def run_ours(request: dict[str, Any], out: Path) -> None:
     ids = model.search(data.test.texts, DEPTH, exclude=data.test.excluded()).ids
     end, peak = time.perf_counter(), peak_mb()
     metrics = measure(data, ids).metrics
-    found = {
+    result = {
         **{metric: metrics[metric] for metric in METRICS},
         "fit_seconds": middle - start,
         "fit_cpu_seconds": used_by_fit,
@@ -275,7 +275,7 @@ def run_ours(request: dict[str, Any], out: Path) -> None:
         "parameters": stored_numbers(model),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in ("torch", "numpy")}},
     }
-    out.write_text(json.dumps(found), encoding="utf-8")
+    out.write_text(json.dumps(result), encoding="utf-8")
 
 
 def stored_numbers(model: Any) -> int:
@@ -292,15 +292,15 @@ def stored_numbers(model: Any) -> int:
     return total
 
 
-def keep(path: Path, found: dict[str, Any]) -> None:
+def keep(path: Path, result: dict[str, Any]) -> None:
     """Add a row; older rows of the system go if they have other settings or the same seed."""
-    mine = (found["system"], found["data"])
+    mine = (result["system"], result["data"])
     kept = [
         row
         for row in load(path)
-        if (row["system"], row["data"]) != mine or (row["digest"] == found["digest"] and row["seed"] != found["seed"])
+        if (row["system"], row["data"]) != mine or (row["digest"] == result["digest"] and row["seed"] != result["seed"])
     ]
-    write_rows(path, [*kept, found])
+    write_rows(path, [*kept, result])
 
 
 def load(path: Path) -> list[dict[str, Any]]:

@@ -35,13 +35,13 @@ def rows(recipe: str, changes: list[str]) -> list[Row]:
 
 def complete(ids: np.ndarray, targets: Any) -> np.ndarray:
     """Return [N] the smallest k at which all documents of a question are found, 0 where some are not among the ids."""
-    found = np.zeros(len(ids), dtype=np.int64)
+    result = np.zeros(len(ids), dtype=np.int64)
     for row, best in enumerate(ids):
         wanted = targets.indices[targets.indptr[row] : targets.indptr[row + 1]]
         places = np.flatnonzero(np.isin(best, wanted))
         if len(wanted) and len(places) == len(wanted):
-            found[row] = places[-1] + 1
-    return found
+            result[row] = places[-1] + 1
+    return result
 
 
 def shares(needed: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def worker(request: dict[str, Any], out: Path) -> None:
     test = data.test
     best = model.search(test.texts, min(max(KS), len(data.labels)), exclude=test.excluded())
     metrics = model.evaluate(data).metrics
-    found = {
+    result = {
         **request,
         "data": Path(request["data"]).name,
         "complete": shares(complete(best.ids, test.targets), np.diff(test.targets.indptr)),
@@ -79,13 +79,13 @@ def worker(request: dict[str, Any], out: Path) -> None:
         "seconds": seconds,
         "threads": os.environ.get("OMP_NUM_THREADS"),
     }
-    out.write_text(json.dumps(found))
+    out.write_text(json.dumps(result))
 
 
-def line(found: dict[str, Any]) -> str:
+def line(result: dict[str, Any]) -> str:
     """Say what came out, in one line."""
-    parts = [f"@{k} {values['several']['complete']:.2f}" for k, values in found["complete"].items()]
-    return f"all documents found {', '.join(parts)}; P@1 {found['metrics']['P@1']:.2f}; {found['seconds']:.0f} s"
+    parts = [f"@{k} {values['several']['complete']:.2f}" for k, values in result["complete"].items()]
+    return f"all documents found {', '.join(parts)}; P@1 {result['metrics']['P@1']:.2f}; {result['seconds']:.0f} s"
 
 
 def main() -> int:
@@ -104,8 +104,8 @@ def main() -> int:
         for row in rows(options.recipe, options.changes)
     ]
     for data, seed, row in wanted:
-        found = row_of(options.out, row, data, seed, __file__)
-        print(f"{found['data']}, seed {seed}, {row.name}: {line(found)}", flush=True)
+        result = row_of(options.out, row, data, seed, __file__)
+        print(f"{result['data']}, seed {seed}, {row.name}: {line(result)}", flush=True)
     return 0
 
 

@@ -53,9 +53,9 @@ def main() -> int:
         return step(**json.loads(options.child))
     if options.plan:
         path = options.out or RESULTS / "scale.json"
-        found = json.loads(path.read_text(encoding="utf-8"))
-        found["rows"] = [beside_plan(row) for row in found["rows"]]
-        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        result = json.loads(path.read_text(encoding="utf-8"))
+        result["rows"] = [beside_plan(row) for row in result["rows"]]
+        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         return 0
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -145,8 +145,8 @@ def measure(folder: Path, labels: int, kind: str, steps: int, ranks: int = 1) ->
     done = subprocess.run(
         [*command, __file__, "--child", given], env=os.environ | own, stdout=subprocess.PIPE, check=True
     )
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
-    row = max(found, key=lambda each: each["peak_bytes"]) | {"labels": labels, "kind": kind, "ranks": ranks}
+    result = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
+    row = max(result, key=lambda each: each["peak_bytes"]) | {"labels": labels, "kind": kind, "ranks": ranks}
     return beside_plan(row)
 
 
@@ -168,12 +168,12 @@ def planned(kind: str, labels: int, row: dict[str, Any], ranks: int) -> int:
     from megalabel.plan import plan
 
     recipe, changes = KINDS[kind]
-    found = plan(
+    result = plan(
         recipe, points=row["points"], labels=labels, labels_per_point=row["labels_per_point"], devices=ranks,
         query_tokens=1.3 * row["words_per_point"], label_tokens=1.3 * TEXT, changes=changes, device="cpu", memory=1e12,
     )  # fmt: skip
-    moments = {name: parts for name, parts in found.memory.moments.items() if name in STEP}
-    memory = replace(found.memory, moments=moments)  # nothing else happens here, nor leaves anything behind
+    moments = {name: parts for name, parts in result.memory.moments.items() if name in STEP}
+    memory = replace(result.memory, moments=moments)  # nothing else happens here, nor leaves anything behind
     away = sum(part.bytes for part in memory.held if part.name in AWAY)
     return round(memory.peak(host=True)[1] - away)
 

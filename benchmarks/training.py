@@ -189,8 +189,8 @@ def train_theirs(case: dict) -> dict[str, object]:
         )
         held = now_mib()
         trainer.train()
-    found = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
-    return {"seconds": np.diff(clock.times, axis=0).tolist(), "losses": found, "held_mib": held}
+    history = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+    return {"seconds": np.diff(clock.times, axis=0).tolist(), "losses": history, "held_mib": held}
 
 
 def child(path: Path) -> None:

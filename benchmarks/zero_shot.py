@@ -76,13 +76,13 @@ def measure(ids: np.ndarray, targets: sparse.csr_matrix, new: np.ndarray) -> dic
     """Return recalls in percent over pairs of row and label, of new labels and of the others."""
     rows, columns = targets.nonzero()
     kind = np.isin(columns, new)
-    found = {}
+    result = {}
     for k in KS:
         hit = (ids[rows, :k] == columns[:, None]).any(axis=1)
-        found[f"R@{k}"] = 100 * float(hit[kind].mean())
-        found[f"others R@{k}"] = 100 * float(hit[~kind].mean()) if (~kind).any() else float("nan")
-    found["places"] = 100 * float(np.isin(ids[:, :PLACES], new).mean())
-    return found
+        result[f"R@{k}"] = 100 * float(hit[kind].mean())
+        result[f"others R@{k}"] = 100 * float(hit[~kind].mean()) if (~kind).any() else float("nan")
+    result["places"] = 100 * float(np.isin(ids[:, :PLACES], new).mean())
+    return result
 
 
 def worker(request: dict[str, Any], out: Path) -> None:
@@ -108,7 +108,7 @@ def worker(request: dict[str, Any], out: Path) -> None:
     part = test.rows(rows)
     heads = ["all", *(model.heads if len(model.heads) > 1 else ())]
     excluded = part.excluded()
-    found = {
+    result = {
         **request,
         "data": Path(request["data"]).name,
         "new": len(new),
@@ -126,7 +126,7 @@ def worker(request: dict[str, Any], out: Path) -> None:
         "commit": origin()["commit"],
         "date": time.strftime("%Y-%m-%d"),
     }
-    out.write_text(json.dumps(found))
+    out.write_text(json.dumps(result))
 
 
 def main() -> int:
@@ -142,9 +142,9 @@ def main() -> int:
     for data, seed, name in every:
         for way in WAYS:
             row = Row(name, name, tuple(options.changes))
-            found = row_of(options.out, row, data, seed, __file__, way=way)
-            recalls = ", ".join(f"{title} {value:.2f}" for title, value in found["metrics"]["all"].items())
-            print(f"{found['data']}, seed {seed}, {name}, {way}: {recalls}; {found['seconds']:.0f} s", flush=True)
+            result = row_of(options.out, row, data, seed, __file__, way=way)
+            recalls = ", ".join(f"{title} {value:.2f}" for title, value in result["metrics"]["all"].items())
+            print(f"{result['data']}, seed {seed}, {name}, {way}: {recalls}; {result['seconds']:.0f} s", flush=True)
     return 0
 
 

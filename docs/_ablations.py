@@ -150,13 +150,13 @@ def load_ablations(folder: Path) -> dict[str, Any] | None:
 
 
 def ablation_text(
-    name: str, found: dict[str, Any] | None, published: dict[str, Any], table: Table, where: Callable[[Any], str]
+    name: str, result: dict[str, Any] | None, published: dict[str, Any], table: Table, where: Callable[[Any], str]
 ) -> str:
     """Return one question's table for each data set that has two runs of it; those that were not made are named."""
     told = TABLES[name]
     parts, used = [], []
-    for data in dict.fromkeys(row["data"] for row in found["rows"]) if found else ():
-        rows = latest(found["rows"], data)
+    for data in dict.fromkeys(row["data"] for row in result["rows"]) if result else ():
+        rows = latest(result["rows"], data)
         if len({line.row for line in told.lines} & set(rows)) < LEAST:
             continue
         used += [row for line in told.lines for row in rows.get(line.row, [])]
@@ -168,19 +168,19 @@ def ablation_text(
     seeds, threads = ({str(row[key]) for row in used} for key in ("seed", "threads"))
     source = f" The paper's columns: {published['ablations'][name]['source']}." if told.published else ""
     run = f"Test rows; seeds: {listed(sorted(seeds))}; threads: {listed(sorted(threads))}"
-    said = f"{run}; {where(found)}.{commits_text(used)}{source}\n"
+    said = f"{run}; {where(result)}.{commits_text(used)}{source}\n"
     return "\n".join([*parts, said])
 
 
 def latest(rows: Rows, data: str) -> dict[str, Rows]:
     """Return the rows of a data set by name; of a name whose settings have changed, those with the last settings."""
-    found: dict[str, Rows] = {}
+    result: dict[str, Rows] = {}
     for row in rows:
         if row["data"] == data:
             name = RENAMED.get(row["name"], row["name"])
-            same = [old for old in found.get(name, []) if old["digest"] == row["digest"]]
-            found[name] = [*same, row]
-    return found
+            same = [old for old in result.get(name, []) if old["digest"] == row["digest"]]
+            result[name] = [*same, row]
+    return result
 
 
 def cells(told: Ablation, line: Line, rows: dict[str, Rows], paper: dict[str, dict[str, float]]) -> list[str]:

@@ -21,7 +21,7 @@ def study_text(study: dict[str, Any], published: dict[str, Any], table: Table, w
     for data in dict.fromkeys(row["data"] for row in study["rows"]):
         rows = {row["name"]: row for row in study["rows"] if row["data"] == data}
         parts.append(f"### {data}\n")
-        head = ["training data", *NAMES, "ms a step", "MiB", *(f"paper {name}" for name in NAMES)]
+        head = ["training data", *NAMES, "ms per step", "MiB", *(f"paper {name}" for name in NAMES)]
         lines = [
             [name, *_figures(row["metrics"]["all"], NAMES), _cost(row), f"{row['peak_mib']:,.0f}",
              *_figures(paper.get(name, {}), NAMES)]
@@ -43,7 +43,7 @@ def _figures(metrics: dict[str, float], names: list[str]) -> list[str]:
 
 
 def _pair(rows: Rows) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Return D and Z u D of InceptionXML, if both are there."""
+    """Return D and Z u D of InceptionXML, if both were run."""
     names = ("InceptionXML: D", "InceptionXML: Z u D")
     return (rows[names[0]], rows[names[1]]) if all(name in rows for name in names) else None
 
@@ -56,12 +56,13 @@ def _coverage(rows: Rows, paper: dict[str, Any], table: Table) -> list[str]:
     lines = [
         [row["name"], *_figures(row["metrics"]["all"], names), *_figures(paper[row["name"]], names)] for row in pair
     ]
-    return ["Labels that are found at all:\n", table(["", *names, *(f"paper {name}" for name in names)], lines)]
+    about = "Coverage, the share of labels that are found for at least one text:\n"
+    return [about, table(["", *names, *(f"paper {name}" for name in names)], lines)]
 
 
 def _by_text(rows: Rows, table: Table) -> list[str]:
-    """Return what label rows do to test texts that are label texts themselves, and to the others."""
-    kinds = {"label": "is the text of a label", "other": "is not"}
+    """Return the effect of label rows on test texts that are also label texts, and on the others."""
+    kinds = {"label": "text is a label text", "other": "other texts"}
     systems = [(name, row["by_text"]) for name, row in rows.items() if "by_text" in row and "% of labels" not in name]
     if not systems:
         return []
@@ -71,7 +72,7 @@ def _by_text(rows: Rows, table: Table) -> list[str]:
     ]
     sizes = {kind: systems[0][1][kind]["rows"] if kind in systems[0][1] else 0 for kind in kinds}
     head = [f"{metric}, {about} ({sizes[kind]:,})" for kind, about in kinds.items() for metric in ("P@1", "PSP@5")]
-    return ["Test rows whose text is that of a label, and the others:\n", table(["training data", *head], lines)]
+    return ["Test texts that are also label texts, and the others:\n", table(["training data", *head], lines)]
 
 
 def _samples(rows: Rows, table: Table) -> list[str]:
@@ -80,7 +81,7 @@ def _samples(rows: Rows, table: Table) -> list[str]:
         return []
     before, after = (row["samples"] for row in pair)
     lines = [[old["text"], _best(old), _best(new)] for old, new in zip(before, after, strict=True)]
-    return ["Five test texts before and after, right labels in bold:\n", table(["text", "D", "Z u D"], lines)]
+    return ["Five test texts before and after, correct labels in bold:\n", table(["text", "D", "Z u D"], lines)]
 
 
 def _best(sample: dict[str, Any]) -> str:
@@ -163,7 +164,7 @@ def _labels(data: str, pair: tuple[dict[str, Any], dict[str, Any]], shares: Rows
     figure, axes = _figure(2)
     for axis, metric in zip(axes, ("P@1", "PSP@5"), strict=True):
         ends = [(0.0, pair[0]["metrics"]["all"][metric]), (100.0, pair[1]["metrics"]["all"][metric])]
-        for sample, colour, about in (("uniform", GREY, "drawn evenly"), ("tail", RED, "rare ones first")):
+        for sample, colour, about in (("uniform", GREY, "drawn uniformly"), ("tail", RED, "rare ones first")):
             own = [
                 (float(name.split("%")[0].rsplit(" ", 1)[1]), row["metrics"]["all"][metric])
                 for name, row in shares.items()

@@ -16,6 +16,7 @@ QUERY2BID: dict[str, Any] = {
 SETTINGS = ["encoder.query_length=12", "encoder.label_length=12", "training.precision=float32"]
 SHORTER = [
     "encoder.options.projection=64", "heads.dual.projection=none", "heads.dual.dim=null", "heads.dual.dropout=0.0",
+    "training.heads.weight_decay=0",
 ]  # fmt: skip
 
 
@@ -34,39 +35,39 @@ def worked_text(table: Table) -> str:
         for when, part in after.parts:
             if part.host == host:
                 rows.append([part.name, show_bytes(part.bytes), when, part.how])
-        rows.append(["**main memory of a process**" if host else "**a GPU**", f"**{show_bytes(total)}**", moment, ""])
+        rows.append(["**main memory per process**" if host else "**GPU**", f"**{show_bytes(total)}**", moment, ""])
     work, index = after.work, after.index_bytes
     sent = ", ".join(f"{name} {show_bytes(size)}" for name, size in work.sent.items())
     return (
-        f"As the recipe stands: *{before.verdict}*. ({alone.options} alone would do as well.) With that change: "
+        f"The recipe unchanged: *{before.verdict}*. ({alone.options} alone is enough too.) With that change: "
         f"*{after.verdict}*.\n\n"
-        f"{table(['part', 'bytes', 'when', 'which is'], rows)}\n"
-        f"- Main memory: eight processes on one machine hold {show_bytes(8 * after.host_bytes)} between them, since "
-        "each reads the whole set.\n"
+        f"{table(['part', 'bytes', 'when', 'how it is counted'], rows)}\n"
+        f"- Main memory: eight processes on one machine hold {show_bytes(8 * after.host_bytes)} in total, because "
+        "each reads the whole data set.\n"
         f"- A device sends {show_bytes(sum(work.sent.values()))} in a step: {sent}.\n"
         f"- An epoch has {work.steps:,} steps and {show_count(work.flops)}FLOP: encoder {show_count(work.encoder)}, "
-        f"products with labels {show_count(work.loss)}, clusters and negatives {show_count(work.refresh)} (made every "
-        f"fifth epoch, spread over all), evaluation {show_count(work.evaluate)}.\n"
-        f"- At 8 x 14 TFLOP/s that is {show_seconds(after.seconds or 0)} an epoch; with "
-        f"`--set batching.negatives.search=ivf` in place of exact search {show_seconds(lists.seconds or 0)}.\n"
-        f"- The index to serve from takes {show_bytes(index['exact'])} as vectors, "
+        f"products with labels {show_count(work.loss)}, clusters and negatives {show_count(work.refresh)} (every "
+        f"fifth epoch, averaged over all), evaluation {show_count(work.evaluate)}.\n"
+        f"- At 8 x 14 TFLOP/s that is {show_seconds(after.seconds or 0)} per epoch; with "
+        f"`--set batching.negatives.search=ivf` instead of exact search, {show_seconds(lists.seconds or 0)}.\n"
+        f"- The index for serving takes {show_bytes(index['exact'])} as vectors, "
         f"{show_bytes(index['pq'])} as codes.\n"
     )
 
 
-def measured_text(found: dict[str, Any], table: Table, where: str) -> str:
+def measured_text(result: dict[str, Any], table: Table, where: str) -> str:
     """Return planned beside measured memory."""
     rows = [
         [row["name"], f"`{row['recipe']}`", f"{row['measured_bytes'] / 2**20:,.0f}",
          f"{row['planned_bytes'] / 2**20:,.0f}", f"{row['ratio'] - 1:+.0%}", row["planned_moment"]]
-        for row in found["rows"]
+        for row in result["rows"]
     ]  # fmt: skip
-    head = ["training", "recipe", "measured, MiB", "planned, MiB", "off by", "when"]
+    head = ["training", "recipe", "measured, MiB", "planned, MiB", "error", "when"]
     return f"{table(head, rows)}\nOne thread; {where}.\n"
 
 
 def published_text(table: Table) -> str:
-    """Return what published systems took beside what their recipes are planned to take."""
+    """Return the memory that published systems used beside the planned memory of their recipes."""
     from megalabel.plan.numbers import show_bytes
     from megalabel.plan.published import PUBLISHED
 
@@ -85,7 +86,7 @@ def published_text(table: Table) -> str:
         "data",
         "labels",
         "batch",
-        "labels of a step",
+        "labels per step",
         "GPU memory",
         "hours",
         "source",

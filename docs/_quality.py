@@ -21,8 +21,8 @@ Where = Callable[[dict[str, Any]], str]
 
 def load_quality(folder: Path) -> dict[str, Rows]:
     """Return the rows of all data sets by name."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    return {rows[0]["data"]: rows for rows in found if rows}
+    result = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    return {rows[0]["data"]: rows for rows in result if rows}
 
 
 def _last(rows: Rows) -> dict[str, Any]:
@@ -74,13 +74,13 @@ def quality_short_text(documents: dict[str, Rows], table: Table, aims: dict[str,
             theirs = [bold(figure(best[name], name), not leads[name]) for name in HEADLINE]
             lines.append(["", f"best of {len(peers)} peers on each metric", *theirs, "", "", ""])
         missed = missed_text(systems, (aims or {}).get(data))
-        under += [f"What we aimed for on {data} is missed: {missed}."] if missed else []
+        under += [f"On {data} `auto` misses our target: {missed}."] if missed else []
     text = table(["data", "system", *HEADLINE, *COSTS[:3]], lines) if lines else NOTHING
     return "\n".join([text, *(f"{line}\n" for line in under)])
 
 
 def variants_text(documents: dict[str, Rows], table: Table, where: Where) -> str:
-    """Return recipes with changes, by data set and name, beside the flagship as it stands."""
+    """Return recipes with changes, by data set and name, beside the unchanged flagship."""
     lines, used = [], []
     for data, every in documents.items():
         changed = [row for row in every if is_variant(row)]
@@ -102,13 +102,13 @@ def is_variant(row: dict[str, Any]) -> bool:
 
 
 def aim_text(systems: dict[str, Rows], aim: dict[str, Any] | None) -> str:
-    """Say under a table with the aim in its last line that the flagship misses it, if so."""
+    """Return the sentence under a table whose last line is a target that the flagship misses."""
     missed = missed_text(systems, aim)
     return f" {title(_flagship(systems))} misses the last line: {missed}." if missed else ""
 
 
 def missed_text(systems: dict[str, Rows], aim: dict[str, Any] | None) -> str:
-    """Return how far the flagship is from what it is to reach, nothing where it is there."""
+    """Return how far the flagship is below its targets; empty if it reaches them."""
     flagship = _flagship(systems)
     if not flagship or aim is None:
         return ""
@@ -123,11 +123,11 @@ def _flagship(systems: dict[str, Rows]) -> Rows:
 
 def by_system(rows: Rows) -> dict[str, Rows]:
     """Return the rows of each system: by role, then the better P@1 first."""
-    found: dict[str, Rows] = {}
+    result: dict[str, Rows] = {}
     for row in rows:
-        found.setdefault(row["system"], []).append(row)
-    order = sorted(found, key=lambda name: (ROLES.index(found[name][0]["role"]), -average(found[name], "P@1"), name))
-    return {name: found[name] for name in order}
+        result.setdefault(row["system"], []).append(row)
+    order = sorted(result, key=lambda name: (ROLES.index(result[name][0]["role"]), -average(result[name], "P@1"), name))
+    return {name: result[name] for name in order}
 
 
 def average(rows: Rows, name: str) -> float:

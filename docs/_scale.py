@@ -1,4 +1,4 @@
-"""What a training step costs as labels grow."""
+"""What a training step costs as the number of labels grows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Table = Callable[[list[str], list[list[str]]], str]
 KINDS = {"pool": "UniDEC, a pool of labels", "all": "DEXML, all labels"}
 
 
-def scale_text(found: dict[str, Any], table: Table, where: str) -> str:
+def scale_text(result: dict[str, Any], table: Table, where: str) -> str:
     """Return seconds and memory of a step by the number of labels, beside the plan."""
     lines = [
         [
@@ -23,23 +23,23 @@ def scale_text(found: dict[str, Any], table: Table, where: str) -> str:
             f"{row['planned_bytes'] / 2**20:,.0f}",
             f"{row['ratio']:.2f}",
         ]
-        for row in sorted(found["rows"], key=lambda row: (row["ranks"], row["kind"] != "pool", row["labels"]))
+        for row in sorted(result["rows"], key=lambda row: (row["ranks"], row["kind"] != "pool", row["labels"]))
     ]
     head = [
-        "step of",
+        "system",
         "labels",
         "steps",
-        "processor s a step",
-        "steps a processor s",
+        "CPU s per step",
+        "steps per CPU s",
         "peak MiB",
         "planned MiB",
         "ratio",
     ]
-    first, batch, dim = found["rows"][0], found["batch"], found["dim"]
-    points = f"{first['points']:,} points of {first['labels_per_point']} labels"
-    size = f"{points}, {batch:,} of them a step, vectors of {dim}"
-    note = "memory of its own that a process takes beyond Python and libraries, mapped files left out"
-    return f"{table(head, lines)}\n{size}; {note}; of several ranks, the one with most. One thread each; {where}.\n"
+    first, batch, dim = result["rows"][0], result["batch"], result["dim"]
+    points = f"{first['points']:,} points with {first['labels_per_point']} labels each"
+    size = f"{points}, batches of {batch:,}, {dim} dimensions"
+    note = "peak memory of a process without Python, libraries and mapped files"
+    return f"{table(head, lines)}\n{size}; {note}; with several ranks, that of the largest. One thread each; {where}.\n"
 
 
 def _short(value: float) -> str:

@@ -13,7 +13,8 @@ def search_text(results: dict[str, Any], table: Table, where: str) -> str:
     first = results["exact"][0]
     parts = [
         f"**Exact**, batches of {first['batch']} queries, k = {first['k']}, {first['vectors']} vectors of "
-        f"{first['dim']} numbers; in brackets, how many times as long faiss takes.\n\n{_exact(results['exact'], table)}"
+        f"{first['dim']} numbers; in brackets, the time of faiss relative to `ExactIndex`.\n\n"
+        f"{_exact(results['exact'], table)}"
     ]
     for one in results["approximate"]:
         size = f"{one['labels']:,} labels, {one['dim']} numbers, {one['queries']:,} queries, k = 10"
@@ -22,7 +23,7 @@ def search_text(results: dict[str, Any], table: Table, where: str) -> str:
         )
     threads = f"{results['threads']} thread{'s' if results['threads'] > 1 else ''}"
     low, high = sorted(results["load"])
-    return "\n".join(parts) + f"\nTime of the processor, {threads}, load {low:.1f} to {high:.1f}; {where}.\n"
+    return "\n".join(parts) + f"\nCPU time, {threads}, load {low:.1f} to {high:.1f}; {where}.\n"
 
 
 def _exact(rows: list[dict[str, Any]], table: Table) -> str:
@@ -39,7 +40,7 @@ def _exact(rows: list[dict[str, Any]], table: Table) -> str:
             ]
         )
     return table(
-        ["labels", "`ExactIndex`, queries/s", "faiss FlatIP, as it comes", "faiss FlatIP, matrix products switched on",
+        ["labels", "`ExactIndex`, queries/s", "faiss FlatIP, default", "faiss FlatIP, always matrix products",
          "one query, p50 / p99 ms", "faiss, one query"], lines,
     )  # fmt: skip
 
@@ -57,9 +58,9 @@ def _approximate(rows: list[dict[str, Any]], table: Table) -> str:
         )  # fmt: skip
     head = [
         "kind",
-        "built in s",
+        "build, s",
         "MB",
-        "MB once mapped",
+        "MB, mapped",
         "queries/s at recall 0.95",
         "at 0.99",
         "one query, p50 / p99 ms",

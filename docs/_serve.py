@@ -20,8 +20,8 @@ def serve_text(result: dict[str, Any], table: Callable[[list[str], list[list[str
     about = f"`{result['model']}` on {result['data']}, {result['labels']:,} labels, {result['threads']} thread(s)"
     return (
         f"{table(head, rows)}\nOne text per request, k = {result['k']}; each client sends its next request when it has "
-        f"its answer; {about}; load average {result['load_average']:.1f} at the end, so other processes took their "
-        f"share; {where}. Batching answers {result['ratio']:.1f}x the requests, with "
+        f"its answer; {about}; load average {result['load_average']:.1f} at the end, with other processes on the "
+        f"machine; {where}. Batching answers {result['ratio']:.1f}x the requests, with "
         f"{_cpu(unbatched) / _cpu(batched):.1f}x less processor time per request.\n"
     )
 

@@ -13,29 +13,29 @@ RECALLS = ("R@1", "R@10", "R@100")
 TITLES = {"trained": "trained on them", "added": "added by their texts"}
 
 
-def zero_shot_text(found: dict[str, Any], table: Table, where: str) -> str:
+def zero_shot_text(result: dict[str, Any], table: Table, where: str) -> str:
     """Return the recall of labels that were trained and of the same ones added later, means over seeds."""
     parts = []
-    for data in dict.fromkeys(row["data"] for row in found["rows"]):
-        own = [row for row in found["rows"] if row["data"] == data]
+    for data in dict.fromkeys(row["data"] for row in result["rows"]):
+        own = [row for row in result["rows"] if row["data"] == data]
         lines = []
         for recipe in dict.fromkeys(row["recipe"] for row in own):
             for way, title in TITLES.items():
                 rows = [row for row in own if (row["recipe"], row["way"]) == (recipe, way)]
                 if rows:
                     lines.append([f"`{recipe}`", title, *_figures(rows), _milliseconds(rows)])
-        heads = ["recipe", "the new labels", *RECALLS, "R@10 of others", "places taken", "ms a label"]
+        heads = ["recipe", "the new labels", *RECALLS, "R@10 of others", "places taken", "ms per label"]
         new, labels, pairs = (mean(row[name] for row in own) for name in ("new", "labels", "pairs"))
-        size = f"{new:,.0f} of {labels:,.0f} labels are new, {pairs:,.0f} test pairs carry them"
+        size = f"{new:,.0f} of {labels:,.0f} labels are new, {pairs:,.0f} test pairs have them"
         parts.append(f"**{data}**: {size}; seeds {_seeds(own)}.\n\n{table(heads, lines)}")
     return "\n".join(parts) + f"\nOne thread; {where}.\n"
 
 
-def rag_text(found: dict[str, Any], table: Table, where: str) -> str:
+def rag_text(result: dict[str, Any], table: Table, where: str) -> str:
     """Return the share of questions all of whose documents are found, by loss, means over seeds."""
     parts = []
-    for data in dict.fromkeys(row["data"] for row in found["rows"]):
-        own = [row for row in found["rows"] if row["data"] == data]
+    for data in dict.fromkeys(row["data"] for row in result["rows"]):
+        own = [row for row in result["rows"] if row["data"] == data]
         ks = list(own[0]["complete"])
         lines = []
         for name in dict.fromkeys(row["name"] for row in own):

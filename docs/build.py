@@ -1,8 +1,8 @@
 """Fill the generated parts of README and docs from results/: no number is typed by hand.
 
 Run: python docs/build.py [--check]
-A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; NAME is a function below. With --check nothing
-is written, and the exit code is 1 if a part is out of date.
+A generated part is between ``<!-- generated: NAME -->`` and ``<!-- end -->``; NAME is a function below. With --check
+nothing is written, and the exit code is 1 if a part is out of date.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from _architecture import PICTURE, draw_architecture, is_fresh, packages_text
 from _gandalf import draw, study_text
 from _plan import measured_text, published_text, worked_text
 from _quality import NOTHING, load_quality, quality_short_text, quality_text, variants_text
+from _reliability import soak_text, statuses_text
 from _scale import scale_text
 from _search import search_text
 from _serve import serve_text
@@ -50,16 +51,16 @@ def where(document: dict[str, Any]) -> str:
 
 def demo() -> str:
     """Return metrics and examples of the demo."""
-    found = result("demo")
+    stored = result("demo")
     names = ["P@1", "P@5", "R@10", "nDCG@5", "PSP@1", "PSP@5"]
-    rows = [[system, *(f"{metrics[name]:.2f}" for name in names)] for system, metrics in found["compared"].items()]
-    constants = found["propensity"]
+    rows = [[system, *(f"{metrics[name]:.2f}" for name in names)] for system, metrics in stored["compared"].items()]
+    constants = stored["propensity"]
     lines = [
         table(["test texts", *names], rows),
-        f"A = {constants['A']}, B = {constants['B']}; {found['rows']} test texts, {found['labels']:,} labels, seed 0",
+        f"A = {constants['A']}, B = {constants['B']}; {stored['rows']} test texts, {stored['labels']:,} labels, seed 0",
     ]
-    lines.append(f"({found['seconds']:.0f} s in all on {where(found)}).\n\n```")
-    for example in [*found["examples"][1:], *found["questions"][1:2]]:
+    lines.append(f"({stored['seconds']:.0f} s in all on {where(stored)}).\n\n```")
+    for example in [*stored["examples"][1:], *stored["questions"][1:2]]:
         lines.append(example["text"])
         lines.extend(
             f"  {'+' if label.get('relevant') else ' '} {label['score']:.3f}  {label['text']}"
@@ -69,12 +70,13 @@ def demo() -> str:
 
 
 def recipes() -> str:
-    """Return the recipes with what each is."""
+    """Return the recipes and their descriptions."""
     from megalabel.recipes.load_recipe import list_recipes, load_recipe
 
-    found = [load_recipe(name) for name in list_recipes()]
+    known = [load_recipe(name) for name in list_recipes()]
     return table(
-        ["recipe", "what it is", "differs"], [[f"`{recipe.name}`", recipe.about, recipe.differs] for recipe in found]
+        ["recipe", "what it is", "differs"],
+        [[f"`{recipe.name}`", recipe.about, recipe.differs] for recipe in known],
     )
 
 
@@ -85,22 +87,22 @@ def published() -> str:
 
     names = ["P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5"]
     rows = [
-        [f"`{name}`", figure.data, *(f"{figure.metrics[key]:.2f}" if key in figure.metrics else "" for key in names),
-         figure.source, figure.cost]
+        [f"`{name}`", figure.data, figure.variant,
+         *(f"{figure.metrics[key]:.2f}" if key in figure.metrics else "" for key in names), figure.source, figure.cost]
         for name in list_recipes()
         for figure in load_published(name)
     ]  # fmt: skip
-    return table(["recipe", "data", *names, "source", "theirs took"], rows)
+    return table(["recipe", "data", "variant", *names, "source", "their hardware, time"], rows)
 
 
 def unidec() -> str:
     """Return the study of UniDEC's parts, one table for each data set."""
-    found = result("unidec")
+    stored = result("unidec")
     names = ["P@1", "P@5", "R@10", "PSP@1", "PSP@5"]
     parts = []
-    for data in dict.fromkeys(row["data"] for row in found["rows"]):
+    for data in dict.fromkeys(row["data"] for row in stored["rows"]):
         rows = []
-        for row in [row for row in found["rows"] if row["data"] == data]:
+        for row in [row for row in stored["rows"] if row["data"] == data]:
             several = len(row["metrics"]) > 1
             for head, metrics in row["metrics"].items():
                 named = (
@@ -110,26 +112,26 @@ def unidec() -> str:
                 cost = [used, f"{row['peak_mib']:,.0f}"] if head == "all" else ["", ""]
                 rows.append([named, *(f"{metrics[name]:.2f}" for name in names), *cost])
         parts.append(f"**{data}**\n\n{table(['', *names, 'CPU s', 'MiB'], rows)}")
-    return "\n".join(parts) + f"\nSeed 0, one thread, several runs at once; {where(found)}.\n"
+    return "\n".join(parts) + f"\nSeed 0, one thread, several runs at once; {where(stored)}.\n"
 
 
 def gandalf() -> str:
     """Return the tables of the Gandalf study and name its pictures."""
-    found = result("gandalf")
+    stored = result("gandalf")
     known = [
         f"{row['data']} {100 * row['right'] / max(1, row['targets']):.1f}% ({row['texts']:,} texts)"
         for row in result("agreement")["rows"]
     ]
-    right = f"Targets of label texts that train confirms, where the text is a train text too: {', '.join(known)}.\n\n"
-    return right + study_text(found, result("published"), table, where(found))
+    about = "Share of the targets of label texts that train rows confirm (label texts that are also train texts): "
+    return f"{about}{', '.join(known)}.\n\n" + study_text(stored, result("published"), table, where(stored))
 
 
 def gandalf_cost() -> str:
     """Return what label texts as rows cost a step, beside train rows alone."""
-    found = result("gandalf_cost")
-    plain = {(row["data"], row["system"]): row for row in found["rows"] if row["rows"] == "D"}
+    stored = result("gandalf_cost")
+    plain = {(row["data"], row["system"]): row for row in stored["rows"] if row["rows"] == "D"}
     rows = []
-    for row in found["rows"]:
+    for row in stored["rows"]:
         base = plain[row["data"], row["system"]]
         time, held, peak = (row[name] for name in ("ms_per_1000_rows", "held_mib", "peak_mib"))
         rows.append(
@@ -141,17 +143,17 @@ def gandalf_cost() -> str:
         "data",
         "system",
         "rows",
-        "targets a row",
+        "targets per row",
         "pool",
         "CPU ms per 1,000 rows",
         "",
         "MiB held",
         "",
-        "MiB at most",
+        "peak MiB",
         "",
     ]
-    steps = f"{found['rows'][0]['steps']} steps, {found['rows'][0]['rounds']} round(s), one thread"
-    return f"{table(head, rows)}\n{steps}; {where(found)}.\n"
+    steps = f"{stored['rows'][0]['steps']} steps, {stored['rows'][0]['rounds']} round(s), one thread"
+    return f"{table(head, rows)}\n{steps}; {where(stored)}.\n"
 
 
 def quality() -> str:
@@ -165,7 +167,7 @@ def quality_short() -> str:
 
 
 def quality_variants() -> str:
-    """Return the flagship with changes beside itself."""
+    """Return the flagship and its variants."""
     return variants_text(load_quality(ROOT / "results" / "quality"), table, where)
 
 
@@ -176,33 +178,33 @@ def ablation(name: str) -> str:
 
 def memorisation() -> str:
     """Return how well and how fast random pairs are learnt."""
-    found = result("memorisation")
+    stored = result("memorisation")
     rows = [
         [f"{row['pairs']:,}", f"{row['recall@1']:.1f}", f"{row['seconds']:.0f}", f"{row['more_memory_mib']:,.0f}"]
-        for row in found["rows"]
+        for row in stored["rows"]
     ]
-    million = found["a_million"]
+    million = stored["a_million"]
     return (
         table(["pairs", "recall@1", "seconds", "MiB more"], rows)
-        + f"\n{found['epochs']} epochs, {found['threads']} thread; {where(found)}. A million pairs, extrapolated from "
-        f"{million['from_pairs']:,} and not run: {million['training_minutes']:.0f} minutes, "
+        + f"\n{stored['epochs']} epochs, {stored['threads']} thread; {where(stored)}. A million pairs, extrapolated "
+        f"from {million['from_pairs']:,} and not run: {million['training_minutes']:.0f} minutes, "
         f"{million['memory_gib']:.1f} GiB; table and time grow with the number of pairs, a step does not.\n"
     )
 
 
 def training() -> str:
     """Return the speed of training against sentence-transformers, and the cost of building pools."""
-    found, pool = result("training"), result("pool")
+    stored, pool = result("training"), result("pool")
     rows = [
         [row["data"], f"{row['max_length']}", f"{row['batch_size']}", row["system"], f"{row['queries_per_second']:.0f}",
          f"{row['speed_ratio']:.1f}x" if "speed_ratio" in row else "", f"{row['peak_mib']:,.0f}"]
-        for row in found["rows"]
+        for row in stored["rows"]
     ]  # fmt: skip
-    head = ["data", "tokens at most", "batch", "MiniLM trained by", "queries a CPU second", "ratio", "peak MiB"]
+    head = ["data", "max tokens", "batch", "MiniLM trained by", "queries per CPU s", "ratio", "peak MiB"]
     return (
         f"{table(head, rows)}\nThe ratio is to the sentence-transformers loss below it, in processor time; "
-        f"threads: {found['threads']}; {where(found)}. The gain is padding not computed: it grows with the spread of "
-        "lengths, and is smaller where texts are cut short.\n\n"
+        f"threads: {stored['threads']}; {where(stored)}. The gain comes from padding that is not computed: it grows "
+        "with the spread of lengths, and is smaller if texts are truncated.\n\n"
         f"Building the pool takes {pool['share_of_step']:.1%} of a step of `{pool['recipe']}` "
         f"({pool['pool_size']:,.0f} labels for {pool['batch_size']:,} texts of {pool['data']}, {where(pool)}).\n"
     )
@@ -210,38 +212,49 @@ def training() -> str:
 
 def zero_shot() -> str:
     """Return the recall of labels added after training."""
-    found = result("zero_shot")
-    return zero_shot_text(found, table, where(found))
+    stored = result("zero_shot")
+    return zero_shot_text(stored, table, where(stored))
 
 
 def rag() -> str:
     """Return how often all documents of a question are found."""
-    found = result("rag")
-    return rag_text(found, table, where(found))
+    stored = result("rag")
+    return rag_text(stored, table, where(stored))
 
 
 def serve() -> str:
     """Return the server under load."""
-    found = result("server")
-    return serve_text(found, table, where(found))
+    stored = result("server")
+    return serve_text(stored, table, where(stored))
+
+
+def soak() -> str:
+    """Return what the soak of the server measured."""
+    stored = result("soak")
+    return soak_text(stored, table, where(stored))
+
+
+def soak_statuses() -> str:
+    """Return the answers of the soak by status."""
+    return statuses_text(result("soak"), table)
 
 
 def scale() -> str:
     """Return time and memory of a step as labels grow."""
-    found = result("scale")
-    return scale_text(found, table, where(found))
+    stored = result("scale")
+    return scale_text(stored, table, where(stored))
 
 
 def plan_measured() -> str:
     """Return planned beside measured memory of short trainings."""
-    found = result("plan")
-    return measured_text(found, table, where(found))
+    stored = result("plan")
+    return measured_text(stored, table, where(stored))
 
 
 def metrics() -> str:
     """Return the comparison of metrics with napkinXC."""
-    found = result("metrics")
-    versus = found["against_napkinxc"]
+    stored = result("metrics")
+    versus = stored["against_napkinxc"]
     rows = [
         [name, f"{row['difference']:.0e}", f"{row['napkinxc_seconds']:.3f}", f"{row['seconds_alone']:.4f}",
          f"{row['napkinxc_seconds'] / row['seconds_alone']:.0f}x"]
@@ -253,40 +266,40 @@ def metrics() -> str:
     data = versus["data"]
     head = table(["metric", "largest difference", "napkinXC, s", "ours, s", "ratio"], rows)
     size = f"{data['rows']:,} x {data['labels']:,}, k = 1 to 5, seed {data['seed']}"
-    return f"{head}\nRandom rankings, {size}; {where(found)}.\n"
+    return f"{head}\nRandom rankings, {size}; {where(stored)}.\n"
 
 
 def evaluate() -> str:
     """Return the time of one large evaluation."""
-    found = result("evaluate")
+    stored = result("evaluate")
     return (
-        f"A predictions file for {found['rows']:,} queries x top {found['width']} over {found['labels']:,} labels "
-        f"is read in {found['read_seconds']:.1f} s and measured with all metrics in {found['measure_seconds']:.1f} s; "
-        f"the whole command peaks at {found['command_peak_mib']:,.0f} MiB ({where(found)}).\n"
+        f"A predictions file for {stored['rows']:,} queries x top {stored['width']} over {stored['labels']:,} labels "
+        f"is read in {stored['read_seconds']:.1f} s and evaluated with all metrics in {stored['measure_seconds']:.1f} "
+        f"s; the whole command peaks at {stored['command_peak_mib']:,.0f} MiB ({where(stored)}).\n"
     )
 
 
 def tokens() -> str:
     """Return the speed of the token store."""
-    found = result("tokens")
-    speed = found["texts_per_second"]
+    stored = result("tokens")
+    speed = stored["texts_per_second"]
     return (
         f"Titles tokenised per second: {speed['store']:,.0f} into the store, {speed['transformers']:,.0f} through "
-        f"transformers, {found['ratio']:.1f}x ({found['texts']:,} texts of {found['data']}, {where(found)}).\n"
+        f"transformers, {stored['ratio']:.1f}x ({stored['texts']:,} texts of {stored['data']}, {where(stored)}).\n"
     )
 
 
 def search() -> str:
     """Return the speed of search, ours beside that of others."""
-    found = result("search")
-    return search_text(found, table, where(found))
+    stored = result("search")
+    return search_text(stored, table, where(stored))
 
 
 def losses() -> str:
     """Return time and memory of streamed against plain losses."""
-    found = result("losses")
+    stored = result("losses")
     rows = []
-    for row in found["losses"]:
+    for row in stored["losses"]:
         if row["form"] == "streamed":
             speed = row.get("speed_against_plain")
             rows.append(
@@ -294,8 +307,8 @@ def losses() -> str:
                  f"{row['share_of_gemm_peak']:.0%}", f"{row['extra_gib']:.2f}", f"{row['total_gib']:.2f}"]
             )  # fmt: skip
     head = ["loss", "queries", "labels", "speed against plain", "share of GEMM peak", "extra GiB", "GiB in all"]
-    load = found["load_average_at_start"][0]
-    return f"{table(head, rows)}\nd = {found['dim']}, {found['threads']} threads, load {load:.1f}; {where(found)}.\n"
+    load = stored["load_average_at_start"][0]
+    return f"{table(head, rows)}\nd = {stored['dim']}, {stored['threads']} threads, load {load:.1f}; {where(stored)}.\n"
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -319,6 +332,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "scale": scale,
     "search": search,
     "serve": serve,
+    "soak": soak,
+    "soak_statuses": soak_statuses,
     "tokens": tokens,
     "training": training,
     "unidec": unidec,

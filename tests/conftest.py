@@ -1,4 +1,4 @@
-"""Shared by all tests: no network, no model hub, a cache of their own, repeatable hypothesis, the CPU."""
+"""Shared by all tests: no network, no model hub, a separate cache, repeatable hypothesis, CPU only."""
 
 import fcntl
 import os
@@ -17,11 +17,37 @@ settings.register_profile("megalabel", derandomize=True, deadline=None)
 settings.load_profile("megalabel")
 
 
+# Folders and files whose tests take longest run first, so that no worker is left with them at the end.
+LONGEST = ("tests/distributed/", "tests/recipes/", "tests/training/", "tests/docs/", "tests/cli/", "tests/browser/")
+
+
+def pytest_collection_modifyitems(items):
+    """Run the longest tests first; all others keep their order."""
+
+    def place(item):
+        return next((i for i, start in enumerate(LONGEST) if item.nodeid.startswith(start)), len(LONGEST))
+
+    items.sort(key=place)
+
+
 def pytest_terminal_summary(terminalreporter):
-    """Say what was left out, and why."""
+    """Say what was left out, and why; and which faults were injected."""
+    _count_faults(terminalreporter)
     reasons = Counter(report.longrepr[2] for report in terminalreporter.stats.get("skipped", []))
     for reason, tests in reasons.items():
         terminalreporter.write_line(f"left out: {tests} tests ({reason.removeprefix('Skipped: ')})")
+
+
+def _count_faults(terminalreporter):
+    """Print the faults of tests/faults that nothing was lost by, by writer and kind."""
+    writers = Counter()
+    for report in terminalreporter.stats.get("passed", []):
+        for name, (writer, counts) in (each for each in report.user_properties if each[0] == "faults"):
+            kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(counts.items()))
+            terminalreporter.write_line(f"{name} survived: {writer}: {sum(counts.values()):,} ({kinds})")
+            writers[writer] += sum(counts.values())
+    if writers:
+        terminalreporter.write_line(f"faults survived: {writers.total():,} over {len(writers)} writers, lost: 0")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -60,7 +60,7 @@ def run(
     end = time.perf_counter()
     peak = peak_mb()
     np.save(scratch / "ids.npy", np.asarray(ids, dtype=np.int64), allow_pickle=False)
-    found = {
+    result = {
         "fit_seconds": middle - begin,
         "fit_cpu_seconds": used_by_fit,
         "predict_seconds": end - middle,
@@ -68,15 +68,15 @@ def run(
         "parameters": parameters(job, model),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
     }
-    out.write_text(json.dumps(found), encoding="utf-8")
+    out.write_text(json.dumps(result), encoding="utf-8")
 
 
 def padded(rankings: Iterable[Sequence[int]], k: int) -> np.ndarray:
     """Return rankings as ids [Q, k]: cut to k, short ones filled up with -1."""
     rows = [list(row)[:k] for row in rankings]
     ids = np.full((len(rows), k), -1, dtype=np.int64)
-    for row, found in zip(ids, rows, strict=True):
-        row[: len(found)] = found
+    for row, result in zip(ids, rows, strict=True):
+        row[: len(result)] = result
     return ids
 
 

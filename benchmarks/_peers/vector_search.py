@@ -31,8 +31,8 @@ PACKAGES = {"usearch": "usearch", "voyager": "voyager", "hnswlib": "hnswlib"}  #
 def main() -> None:
     """Build, search with rising effort, then ask single queries."""
     request, out = json.loads(sys.argv[1]), Path(sys.argv[2])
-    found = compare_exact(request) if request["kind"] == "flat" else measure(request)
-    out.write_text(json.dumps(found), encoding="utf-8")
+    result = compare_exact(request) if request["kind"] == "flat" else measure(request)
+    out.write_text(json.dumps(result), encoding="utf-8")
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def compare_exact(request: dict[str, Any]) -> dict[str, Any]:
         for name, way in ways.items():
             spent, ids[name] = timed(way)
             rounds[name].append(spent)
-    agree = {name: float(np.mean(np.sort(found) == np.sort(ids["exact"]))) for name, found in ids.items()}
+    agree = {name: float(np.mean(np.sort(result) == np.sort(ids["exact"]))) for name, result in ids.items()}
     single = {
         "exact": waits(lambda row: ask(index, row, k, 0), queries[: request["single"]]),
         "flat": waits(lambda row: theirs.search(row, k), queries[: request["single"]]),
@@ -126,8 +126,8 @@ def compare_exact(request: dict[str, Any]) -> dict[str, Any]:
 def timed(work: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
     """Return the seconds of the processor and on the wall, and what came out."""
     start = time.process_time(), time.perf_counter()
-    found = work()
-    return (time.process_time() - start[0], time.perf_counter() - start[1]), found
+    result = work()
+    return (time.process_time() - start[0], time.perf_counter() - start[1]), result
 
 
 def waits(ask: Callable[[np.ndarray], Any], queries: np.ndarray) -> dict[str, float]:
@@ -211,8 +211,8 @@ def usearch(threads: int) -> tuple[Any, Any]:
 
     def search(index: Any, queries: np.ndarray, k: int, effort: int) -> np.ndarray:
         index.expansion_search = effort
-        found = index.search(queries, k, threads=threads)
-        ids = np.asarray(found.keys).astype(np.int64).reshape(len(queries), -1)
+        result = index.search(queries, k, threads=threads)
+        ids = np.asarray(result.keys).astype(np.int64).reshape(len(queries), -1)
         return np.pad(ids, ((0, 0), (0, k - ids.shape[1])), constant_values=-1)
 
     return build, search

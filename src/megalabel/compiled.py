@@ -16,7 +16,7 @@ def compiled(function: Function) -> Function:
     """Compile a function on its first call and cache the result on disk if a cache folder is writable.
 
     It releases the interpreter lock, so threads run in parallel, and it keeps the written order of
-    additions: the result is the same to the bit on every run.
+    additions: the result is the same bit for bit on every run.
 
     >>> compiled(lambda numbers: numbers.sum())(__import__("numpy").arange(4))
     6

@@ -12,7 +12,7 @@ _REMEDY = "leave it at auto, or choose cpu"
 
 
 def find_device(name: str) -> torch.device:
-    """Return the torch device called ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; it is there, or this raises.
+    """Return the torch device called ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; a missing device is an error.
 
     ``auto`` is the first CUDA device if there is one, else the CPU.
 

@@ -2,23 +2,27 @@
 
 Readers open plain or gzip files (detected by content) and turn every failure into a
 :class:`~megalabel.errors.DataError` with file and line. Writers fill a temporary name in
-the same folder, flush it to disk and rename: a reader sees the old file or the new one,
-never half of one.
+the same folder, flush it to the disk and rename: a reader sees the old file or the new one,
+never half of one. :func:`writing_folder` is the one way to save a folder: models, checkpoints,
+indexes, caches and exports. :func:`read_whole` reads one, however often it is replaced meanwhile.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
+import mmap
 import os
-import secrets
 import shutil
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
+from megalabel.disk import claimed, flush_folder, flush_tree, remove_abandoned, replace_folder
+from megalabel.documents import has_duplicate_key, open_regular, parse_json
 from megalabel.errors import DataError, MegalabelError, WriteError
 from megalabel.progress import track
 
@@ -31,9 +35,11 @@ __all__ = [
     "find",
     "json_rows",
     "make_folder",
+    "map_file",
     "need",
     "open_bytes",
     "read_lines",
+    "read_whole",
     "writing",
     "writing_folder",
 ]
@@ -41,6 +47,10 @@ __all__ = [
 BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _BLOCK = 1 << 20
+_PATIENCE = 60.0  # seconds to read a folder that is replaced again and again
+_open_folders: set[Path] = set()  # being filled by writing_folder, which flushes all that is in them at its end
+
+Result = TypeVar("Result")
 
 
 def find(folder: Path, *names: str) -> Path | None:
@@ -72,7 +82,7 @@ def open_bytes(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a plain or gzip file for reading; every failure while it is read becomes a DataError."""
     path = Path(path)
     try:
-        with path.open("rb") as raw:
+        with open_regular(path) as raw:
             packed = raw.read(2) == _GZIP
             raw.seek(0)
             if path.suffix == ".gz" and not packed:
@@ -96,6 +106,12 @@ def open_bytes(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
         raise DataError("no permission to read this file", path=path) from error
     except OSError as error:
         raise DataError(f"this file cannot be read, {_reason(error)}", path=path) from error
+
+
+def map_file(path: str | PathLike[str]) -> mmap.mmap:
+    """Map a file that is not empty into memory, to read; it stays what it is now, whatever takes its name."""
+    with open_bytes(path) as stream:
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def read_lines(path: str | PathLike[str]) -> Iterator[tuple[int, bytes]]:
@@ -138,6 +154,8 @@ def json_rows(path: str | PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]
             raise DataError(f"broken JSON ({what}, at column {error.colno})", path=path, line=number) from error
         if not isinstance(row, dict):
             raise DataError("a JSON object like {...} was expected on this line", path=path, line=number)
+        if has_duplicate_key(line, row):
+            parse_json(line, path, number)  # says which
         yield number, row
 
 
@@ -153,22 +171,23 @@ def writing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     'hello'
     """
     path = Path(path)
-    temporary = _beside(path, "part")
     try:
-        with temporary.open("xb") as raw:
-            if path.suffix == ".gz":
-                with _packing(raw) as packed:
-                    yield packed
-            else:
-                yield raw
-            raw.flush()
-            os.fsync(raw.fileno())
-        temporary.replace(path)
+        if _is_inside(path):
+            with path.open("wb") as raw, _packing(raw, path) as out:
+                yield out
+            return
+        home = path.resolve()
+        remove_abandoned(home)
+        with claimed(home, folder=False) as temporary:
+            with temporary.open("wb") as raw:
+                with _packing(raw, path) as out:
+                    yield out
+                raw.flush()
+                os.fsync(raw.fileno())
+            temporary.replace(home)
+            flush_folder(home.parent)
     except OSError as error:
         raise WriteError(f"could not write, {_reason(error)}; nothing was changed", path=path) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 def check_target(path: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -194,62 +213,104 @@ def make_folder(path: str | PathLike[str]) -> None:
 
 @contextmanager
 def writing_folder(path: str | PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """Fill a folder whole or not at all: work in a temporary one beside it, then rename.
+    """Fill a folder whole or not at all: the one way to save.
 
-    An existing ``path`` that is not empty is left alone unless ``overwrite``; then the old
-    folder stays in place until the new one is complete. An error about a file in the
-    temporary folder names the path the file would have had.
+    The caller fills a hidden folder beside ``path``. Then every file and folder in it is flushed to the disk, it
+    takes the place of an older ``path`` in one step, and the older one is removed. A kill or a power cut at any
+    moment leaves the old version or the new one; what else it leaves is removed by the next save or load.
+    Files get the rights that the umask grants, whoever wrote them.
+
+    An existing ``path`` that is not empty is left alone unless ``overwrite``. An error about a file in the
+    temporary folder names the path the file would have had. Inside the folder of another ``writing_folder``
+    nothing is flushed by itself: the outer one does that.
     """
     path = Path(path)
     home = path.resolve()  # a link stays a link, and "." has a name
-    temporary = _beside(home, "part")
+    temporary = None
     try:
         check_target(path, overwrite=overwrite)
-        home.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
-        yield temporary
-        _swap(temporary, home)
+        if _is_inside(home):
+            shutil.rmtree(home, ignore_errors=True)
+            home.mkdir(parents=True)
+            temporary = home
+            yield home
+            return
+        _make_parents(home)
+        remove_abandoned(home)
+        with claimed(home, folder=True) as temporary:
+            _open_folders.add(temporary)
+            try:
+                yield temporary
+            finally:
+                _open_folders.discard(temporary)
+            check_target(path, overwrite=overwrite)
+            flush_tree(temporary)
+            replace_folder(temporary, home)
     except OSError as error:
         raise WriteError(f"could not write, {_reason(error)}; nothing was changed", path=path) from error
     except MegalabelError as error:
-        if error.path is not None and Path(error.path).is_relative_to(temporary):
+        if temporary is not None and error.path is not None and Path(error.path).is_relative_to(temporary):
             error.path = path / Path(error.path).relative_to(temporary)
         raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _swap(new: Path, home: Path) -> None:
-    """Put the folder ``new`` where ``home`` is; if that fails the old one comes back.
+def read_whole(folder: str | PathLike[str], card: str, read: Callable[[], Result]) -> Result:
+    """Return what ``read`` makes of one version of a folder that another process may replace at any moment.
 
-    Where another process was faster, its folder stays.
+    Args:
+        folder: the folder.
+        card: the file in it that differs between any two versions.
+        read: reads the folder; it is called again if the folder was replaced meanwhile, whatever came of that.
     """
-    if not home.exists():
-        new.replace(home)
-        return
-    old = _beside(home, "old")
-    home.replace(old)
+    home = Path(folder).resolve()
+    remove_abandoned(home)
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        before = _version(home / card)
+        try:
+            result = read()
+        except Exception:
+            if _version(home / card) == before or time.monotonic() > deadline:
+                raise
+            continue
+        if _version(home / card) == before:
+            return result
+        if time.monotonic() > deadline:
+            remedy = "try again when it is saved less often"
+            raise DataError("replaced again and again while it was read", path=folder, remedy=remedy)
+
+
+def _version(card: Path) -> tuple[object, ...]:
+    """Return what identifies the version of a folder: its own number, and that and the content of its card."""
     try:
-        new.replace(home)
-    except OSError:
-        with suppress(OSError):
-            old.replace(home)
-        if home.exists():
-            shutil.rmtree(old, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        return card.parent.stat().st_ino, card.stat().st_ino, card.read_bytes()
+    except OSError as error:
+        return (error.errno,)
+
+
+def _is_inside(path: Path) -> bool:
+    """Return whether a path is in a folder that is being filled."""
+    return bool(_open_folders) and any(parent in _open_folders for parent in path.absolute().parents)
+
+
+def _make_parents(home: Path) -> None:
+    """Create the parents of a folder, each flushed to the disk."""
+    missing = [parent for parent in home.parents if not parent.exists()]
+    for parent in reversed(missing):
+        with suppress(FileExistsError):
+            parent.mkdir()
+        flush_folder(parent.parent)
 
 
 @contextmanager
-def _packing(raw: IO[bytes]) -> Iterator[IO[bytes]]:
+def _packing(raw: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
+    """Compress what is written if the name of the file asks for it."""
+    if path.suffix != ".gz":
+        yield raw
+        return
     packed = gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6)
     with io.BufferedWriter(packed, _BLOCK) as stream:
         yield cast("IO[bytes]", stream)
-
-
-def _beside(path: Path, ending: str) -> Path:
-    """Return a unique hidden name in the same folder."""
-    return path.parent / f".{path.name[:100]}.{secrets.token_hex(6)}.{ending}"
 
 
 def _reason(error: OSError) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["progress", "track"]
+__all__ = ["notice", "progress", "track"]
 
 Item = TypeVar("Item")
 
@@ -50,6 +50,11 @@ def track(items: Iterable[Item], what: str, total: int | None = None, unit: str 
         step(waiting)
 
 
+def notice(line: str) -> None:
+    """Print one line on standard error: something the user did not ask for was done, and why."""
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
 class _Lines:
     """Plain lines for logs and pipes."""
 
@@ -69,7 +74,7 @@ class _Lines:
         speed = self.done / max(now - self.start, 1e-9)
         share = f" ({self.done / self.total:.0%})" if self.total else ""
         rest = f", {(self.total - self.done) / speed:,.0f} s left" if self.total and speed > 0 else ""
-        print(f"{self.what}: {self.done:,} {self.unit}{share}, {speed:,.0f}/s{rest}", file=sys.stderr, flush=True)  # noqa: T201
+        notice(f"{self.what}: {self.done:,} {self.unit}{share}, {speed:,.0f}/s{rest}")
 
     def close(self) -> None:
         if self.last > self.start:

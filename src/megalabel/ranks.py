@@ -93,7 +93,7 @@ class Ranks:
             raise SettingError(f"several ranks cannot share the device {name!r}", remedy="choose auto, cpu or cuda")
         if 0 < torch.cuda.device_count() <= self.local:
             what = f"local rank {self.local} has no GPU, this machine has {torch.cuda.device_count()}"
-            raise SettingError(what, remedy="start as many ranks as GPUs, or choose the device cpu")
+            raise SettingError(what, remedy="start one rank per GPU, or choose the device cpu")
         return f"cuda:{self.local}"
 
     def share(self, total: int) -> range:

@@ -1,30 +1,46 @@
-"""What all settings share: unknown keys are refused, a union is chosen by its kind, no setting is without effect."""
+"""Base of all settings: unknown keys are refused, unions are chosen by kind, settings without effect are refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from megalabel.errors import nearest
 
-__all__ = ["Dropout", "Fraction", "NonNegative", "NonNegativeInt", "PositiveFloat", "Settings", "first_error", "one_of"]
+__all__ = [
+    "SEEDS",
+    "Dropout",
+    "Fraction",
+    "NonNegative",
+    "NonNegativeInt",
+    "PositiveFloat",
+    "Seed",
+    "Settings",
+    "first_error",
+    "one_of",
+    "reachable",
+]
+
+SEEDS = 2**63  # a seed is below this: what every generator takes
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 
 
 class Settings(BaseModel):
     """Base class of all settings: frozen, and an unknown key is an error.
 
     A kind of head, loss, encoder, optimiser or order has a subclass of its own with a literal ``kind``, so a
-    setting that does nothing for that kind cannot be written down. Where a setting depends on the value of
-    another, the subclass calls :meth:`require` in a validator. ``renamed`` maps old keys to new ones; an old key is
+    setting that does nothing for that kind does not exist. If a setting depends on the value of another, the
+    subclass calls :meth:`require` in a validator. ``renamed`` maps old keys to new ones; an old key is
     refused with its new name.
 
     >>> class Limits(Settings):
@@ -36,7 +52,7 @@ class Settings(BaseModel):
       'most' is now called 'max_targets' ...
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     renamed: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
@@ -96,6 +112,13 @@ def first_error(error: ValidationError) -> str:
     return f"{'.'.join(place)}{value}: {message[0].lower()}{message[1:]}"
 
 
+@dataclass(frozen=True)
+class _Kinds:
+    """What :func:`one_of` leaves in the annotation of a field, for :func:`reachable`."""
+
+    kinds: Callable[[], Mapping[str, type[Settings]]]
+
+
 def one_of(
     kinds: Callable[[], Mapping[str, type[Settings]]],
     *,
@@ -105,14 +128,14 @@ def one_of(
 ) -> Any:
     """Return the annotation of a field that holds one of several settings, chosen by ``key``.
 
-    Errors name the field and the key inside it, without the name of the chosen class. A plain string stands for
-    the settings of that kind with all defaults.
+    Errors name the field and the key inside it, without the name of the chosen class. A plain string means
+    that kind with all defaults.
 
     Args:
         kinds: returns the settings class of each kind; called at validation, so kinds can be registered later.
         key: the field that names the kind.
-        default: the kind where the key is missing; None makes the key mandatory.
-        optional: None is a value of the field as well.
+        default: the kind if the key is missing; None makes the key mandatory.
+        optional: the field may be None.
 
     >>> class Linear(Settings):
     ...     kind: str = "linear"
@@ -142,4 +165,33 @@ def one_of(
         return known[kind].model_validate(dict(value))
 
     held = SerializeAsAny[Settings] | None if optional else SerializeAsAny[Settings]
-    return Annotated[held, BeforeValidator(choose)]
+    return Annotated[held, BeforeValidator(choose), _Kinds(kinds)]
+
+
+def reachable(settings: type[Settings]) -> list[type[Settings]]:
+    """Return a settings class and all classes whose fields a document of it can hold, every kind among them.
+
+    >>> class Linear(Settings):
+    ...     kind: str = "linear"
+    >>> class Recipe(Settings):
+    ...     schedules: dict[str, one_of(lambda: {"linear": Linear})]
+    >>> [each.__name__ for each in reachable(Recipe)]
+    ['Recipe', 'Linear']
+    """
+    classes: dict[type[Settings], None] = {}
+
+    def visit(part: Any) -> None:
+        if isinstance(part, _Kinds):
+            for kind in part.kinds().values():
+                visit(kind)
+        elif isinstance(part, type) and issubclass(part, Settings) and part not in (Settings, *classes):
+            classes[part] = None
+            for field in part.model_fields.values():
+                for inner in (field.annotation, *field.metadata):
+                    visit(inner)
+        else:
+            for inner in get_args(part):
+                visit(inner)
+
+    visit(settings)
+    return list(classes)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,23 +17,24 @@ import torch
 from megalabel.augment import agreement
 from megalabel.data.hold_out import hold_out
 from megalabel.device import find_device
-from megalabel.errors import DataError, SettingError, WriteError, nearest
-from megalabel.files import make_folder, writing
-from megalabel.fusion import Fusion
+from megalabel.errors import DataError, SettingError, nearest
+from megalabel.files import writing_folder
+from megalabel.fusion import FusedScores, Fusion, TreeFusion
 from megalabel.model import LabelStats, Model
-from megalabel.model.store import carry_heads, find_model, load_encoders, save_encoders, save_head_tensors
+from megalabel.model.changing import changing
+from megalabel.model.store import ENCODERS, carry_heads, find_model, load_encoders, save_encoders, save_head_tensors
 from megalabel.network.fit import fit_heads
 from megalabel.network.spaces import LabelSpace, group_dataset
 from megalabel.network.texts import TextTokens
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_encoders, build_network
-from megalabel.recipes.load_recipe import dump_recipe, load_recipe
+from megalabel.recipes.load_recipe import load_recipe
 from megalabel.recipes.schema import Recipe
 from megalabel.training.augment_train import augment_train
-from megalabel.training.checkpoint import list_checkpoints
 from megalabel.training.display import display
 from megalabel.training.distributed.check import check_ranks
 from megalabel.training.phase import Phase, Texts
+from megalabel.training.run_folder import identify, on_device, prepare_folder
 from megalabel.training.run_log import RunLog
 from megalabel.types import LABELS
 
@@ -85,7 +85,7 @@ def train(
     """
     if isinstance(recipe, str):
         recipe = load_recipe(recipe, [*changes, *([] if seed is None else [f"seed={seed}"])])
-    recipe = recipe if device is None else _on_device(recipe, device)
+    recipe = recipe if device is None else on_device(recipe, device)
     with ExitStack() as stack:
         if out is None:
             if not ranks.alone:
@@ -109,19 +109,25 @@ def train_rank(
     say = say if ranks.first else lambda line: None
     _check_labels(recipe, data, say)
     folder = Path(out)
-    ranks.on_rank0(lambda: _prepare(folder, recipe, resume))
-    held = data if data.val is not None else hold_out(data, share=recipe.training.validation, seed=recipe.seed)
-    identity = {"recipe": _digest(dump_recipe(_on_device(recipe, "auto"))), "data": fingerprint(held)}
-    check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
-    say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
-    if device.type != "cpu":
-        say(f"training on {device}")
-    if not ranks.alone:
-        say(f"{ranks.world} ranks, each with about {len(ranks.share(len(data.labels))):,} labels")
-    with RunLog(folder / "metrics.jsonl" if ranks.first else None, resume=resume) as log:
-        model = _Run(recipe, folder, identity, resume, log, ranks, say).model(held)
-    ranks.on_rank0(lambda: None if model is None else model.save(folder / "model", overwrite=True))
-    return model
+    with ExitStack() as lock:
+        ranks.on_rank0(lambda: prepare_folder(folder, recipe, resume, lock))
+        held = data if data.val is not None else hold_out(data, share=recipe.training.validation, seed=recipe.seed)
+        identity = identify(recipe, held)
+        check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
+        say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
+        if device.type != "cpu":
+            say(f"training on {device}")
+        if not ranks.alone:
+            say(f"{ranks.world} ranks, each with about {len(ranks.share(len(data.labels))):,} labels")
+        with RunLog(folder / "metrics.jsonl" if ranks.first else None, resume=resume) as log:
+            model = _Run(recipe, folder, identity, resume, log, ranks, say).model(held)
+        ranks.on_rank0(lambda: None if model is None else _save_model(model, folder / "model", say))
+        return model
+
+
+def _save_model(model: Model, folder: Path, say: Callable[[str], None]) -> None:
+    with changing(folder, say) if folder.exists() else nullcontext():  # a server may have it
+        model.save(folder, overwrite=True)
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class _Run:
         if best["epoch"] > 0:
             metrics = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
             self.say(f"best on validation after {best['epoch']} of {last.training.epochs} epochs: {metrics}")
-        if len(weights) > 1 and recipe.predict.weights != "fusion":
+        if len(weights) > 1 and not recipe.predict.fused:
             self.say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
         parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
         network, fitted, fusion = parts or (None, None, None)
@@ -230,6 +236,11 @@ class _Run:
     def _encoders(self, recipe: Recipe, data: Dataset, source: Path | None) -> dict[str, nn.Module]:
         """Return the encoders of a stage: those its source has, the others at their start."""
         known = {} if source is None else load_encoders(source, [*recipe.encoders])
+        for name, encoder in known.items():
+            difference = recipe.encoders[name].difference(encoder)  # type: ignore[arg-type]
+            if difference is not None:
+                remedy = f"take over the encoder of {source} as it is, or give this one another name"
+                raise SettingError(f"encoders.{name}.{difference}", remedy=remedy)
         if len(known) == len(recipe.encoders):
             return known
         return {**self.ranks.rank0_first(lambda: build_encoders(recipe, data)), **known}
@@ -248,8 +259,13 @@ class _Run:
         network = build_network(recipe, encoders, spaces, self.ranks)
         network.to(find_device(self.ranks.device(recipe.training.device)))
         carried = [] if source is None else carry_heads(network, source, data.labels)
+        known = [] if source is None else [path.name for path in (source / ENCODERS).glob("*")]
+        if recipe.init_from is not None and not carried and not set(known) & set(encoders):
+            parts = ", ".join([*recipe.encoders, *recipe.dense_heads])
+            raise SettingError(f"init_from {recipe.init_from} has no weights for {parts}", remedy="use its names")
         texts = self.ranks.rank0_first(lambda: Texts.of(data, encoders))
-        steps = -(-len(data.train) // recipe.batching.size(len(data.train))) * epochs
+        items = recipe.batching.epoch_items(data.train.targets)
+        steps = -(-items // recipe.batching.size(items)) * epochs
         with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:
             phase = Phase(
                 recipe=recipe, data=data, network=network, texts=texts, folder=self.folder / "checkpoints" / name,
@@ -260,11 +276,11 @@ class _Run:
 
     def _fit(
         self, phase: Phase, best: dict[str, Any], data: Dataset, weights: Mapping[str, float] | None
-    ) -> tuple[Network, Fitted, Fusion | None]:
+    ) -> tuple[Network, Fitted, FusedScores | None]:
         """Return the trained network whole, the heads fitted on it and, with weights, their fusion if wanted."""
         recipe, network = phase.recipe, phase.whole(best)
         fitted = fit_heads(recipe.heads, recipe.ngrams.options(), network, data, seed=recipe.seed, say=self.say)
-        if weights is None or recipe.predict.weights != "fusion":
+        if weights is None or not recipe.predict.fused:
             return network, fitted, None
         model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)
         return network, fitted, _fuse(model, data, self.say)
@@ -273,12 +289,12 @@ class _Run:
 def _save_stage(phase: Phase, best: dict[str, Any], folder: Path, drop: Sequence[str]) -> None:
     """Write what the next stages may take over."""
     network = phase.whole(best)
-    make_folder(folder)
-    save_encoders(network, folder, drop)
-    save_head_tensors(network, folder, drop)
+    with writing_folder(folder, overwrite=True) as place:
+        save_encoders(network, place, drop)
+        save_head_tensors(network, place, drop)
 
 
-def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> Fusion:
+def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> FusedScores:
     """Fit the fusion of all heads on the validation rows.
 
     Rows that carry the only point of a label are never held out, so such a label cannot be right in a row that was:
@@ -288,7 +304,9 @@ def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> Fusion:
     ids, scores = model.candidates(val.texts, val.excluded())
     if data.before is not None:
         ids = np.where((ids >= 0) & (data.counts[ids] > 1), ids, -1)
-    fusion = Fusion.fit(scores, ids, val.targets, model.fitted.counts)
+    rows = scores, ids, val.targets, model.fitted.counts
+    predict = model.recipe.predict
+    fusion = TreeFusion.fit(*rows, beta=predict.beta) if predict.weights == "tree" else Fusion.fit(*rows)
     say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
     return fusion
 
@@ -304,47 +322,6 @@ def _augmented(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dat
             line = f"{checked.texts:,} label texts are train texts too; {checked.share:.1%} of their targets are right"
             say(line + ("; if it does not help, try augment.targets=self" if checked.share < UNLIKE else ""))
     return augmented
-
-
-def _prepare(folder: Path, recipe: Recipe, resume: bool) -> Path:
-    """Make the run folder and write the resolved recipe, or refuse to mix two runs."""
-    known, own = folder / "recipe.yaml", ("model", "checkpoints", "metrics.jsonl")
-    if resume:
-        if not known.is_file():
-            raise DataError("there is no run here to resume", path=folder, remedy="leave --resume out")
-        before, now = (_on_device(each, "auto").model_dump(mode="json") for each in (load_recipe(known), recipe))
-        difference = _difference(before, now)
-        if difference is not None:
-            raise DataError(
-                f"this run was started with another recipe, {difference}", path=folder,
-                remedy="resume with the same recipe, or start anew in another folder",
-            )  # fmt: skip
-        return folder
-    begun = any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*"))
-    if known.is_file() and (begun or (folder / "model").exists()):
-        raise WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
-    if not known.is_file() and (others := [name for name in own if (folder / name).exists()]):
-        raise WriteError(
-            f"{others[0]!r} is in the way and belongs to no run", path=folder, remedy="choose another folder"
-        )
-    make_folder(folder)
-    with writing(known) as out:
-        out.write(dump_recipe(recipe).encode())
-    return folder
-
-
-def _on_device(recipe: Recipe, device: str) -> Recipe:
-    """Return the recipe with another device; a run may be resumed on any."""
-    return recipe.model_copy(update={"training": recipe.training.model_copy(update={"device": device})})
-
-
-def _difference(before: Any, now: Any, key: str = "") -> str | None:
-    """Return the first place where two documents differ, with both values; None if they are equal."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        keys = dict.fromkeys([*before, *now])
-        differences = (_difference(before.get(part), now.get(part), f"{key}.{part}".lstrip(".")) for part in keys)
-        return next((line for line in differences if line is not None), None)
-    return None if before == now else f"{key} was {before} and is now {now}"
 
 
 def _check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> None:
@@ -364,20 +341,3 @@ def _check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> 
             f"(the first is {data.labels.uids[empty[0]]!r}), but the head {reading[0]!r} reads it",
             remedy="give every label a text, or use a recipe with free heads only",
         )
-
-
-def fingerprint(data: Dataset) -> str:
-    """Return a hash of texts and relevance, to tell whether a run is resumed on the same data."""
-    digest = blake2b(digest_size=16)
-    for split in data.splits.values():
-        for array in (split.targets.indptr, split.targets.indices, split.targets.data, split.filter):
-            digest.update(array.tobytes())
-        for text in split.texts:
-            digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
-    for text in data.labels.texts:
-        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
-    return digest.hexdigest()
-
-
-def _digest(text: str) -> str:
-    return blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,8 +1,8 @@
-"""The whole contract on one page: the values that travel between parts, and the parts.
+"""The contracts between packages on one page: the values they exchange, and the protocols of the parts.
 
-Nothing here computes and nothing imports torch at run time, so that reading data and
-measuring predictions stay light. Scores are always "higher is better"; a label is
-always named by its column number in the relevance matrix Y [N, L].
+This module does not import torch at run time, so reading data and evaluating predictions
+stay light. Scores are always "higher is better"; a label id is its column in the relevance
+matrix Y [N, L].
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["LABELS", "Batch", "Encoder", "Index", "Loss", "Targets", "Tokens", "TopK", "View"]
 
 LABELS = "labels"  # the name of the label space of the labels themselves
-_TOLD_APART = 65_536  # texts that are compared at once
+COMPARED = 65_536  # texts compared at a time
 
 
 # --------------------------------------------------------------------------- values
@@ -50,7 +50,7 @@ class Targets:
 
     @classmethod
     def from_csr(cls, matrix: csr_matrix) -> Targets:
-        """Take over a scipy csr matrix [B, P]."""
+        """Convert a scipy csr matrix [B, P]."""
         import numpy as np
         import torch
 
@@ -86,7 +86,7 @@ class View:
     targets: Targets  # over the pool's columns, or over the candidates' slots
     pool: Tensor | None = None  # [P] ids shared by the batch, or all its candidates, ascending; None = all of the space
     candidates: Tensor | None = None  # [B, S] ids per row, padded with -1
-    mask: Tensor | None = None  # [B, P] or [B, S] bool, False = the cell takes no part
+    mask: Tensor | None = None  # [B, P] or [B, S] bool, False = the cell is ignored
 
     def to(self, device: object) -> View:
         """Return the same view on another device."""
@@ -103,6 +103,8 @@ class Batch:
 
     queries: Tensor  # [B] row numbers in the training set
     views: Mapping[str, View]  # by label space; "labels" is the space of the labels themselves
+    anchors: Tensor | None = None  # [B] the label id that each query was drawn for, if batches are made of labels
+    partners: Tensor | None = None  # [B] a second training row of that label; the query itself if it is the only one
 
     @property
     def view(self) -> View:
@@ -112,7 +114,8 @@ class Batch:
     def to(self, device: object) -> Batch:
         """Return the same batch on another device."""
         views = {space: view.to(device) for space, view in self.views.items()}
-        return Batch(self.queries.to(device=device), views)  # type: ignore[call-overload]
+        others = (None if part is None else part.to(device=device) for part in (self.anchors, self.partners))  # type: ignore[call-overload]
+        return Batch(self.queries.to(device=device), views, *others)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +173,8 @@ class Tokens:
         """Return each different text once, in order of first appearance, and ``inverse`` [n].
 
         Text i is text inverse[i] of the result, so vectors of the few give those of all by
-        ``vectors.index_select(0, inverse)``. Rows are told apart by a 64-bit hash, and then compared, a
-        block of texts at a time. Where all differ, the result is this object: mapped ids stay on disk.
+        ``vectors.index_select(0, inverse)``. Texts are grouped by a 64-bit hash and then compared, block by
+        block. If all differ, the result is this object, so mapped ids stay on disk.
 
         >>> import numpy as np
         >>> tokens = Tokens(np.array([7, 8, 7, 7, 8], dtype=np.uint16), np.array([0, 2, 3, 5]))
@@ -181,31 +184,31 @@ class Tokens:
         """
         import numpy as np
 
-        lengths, blocks = self.lengths, range(0, len(self), _TOLD_APART)
+        lengths, blocks = self.lengths, range(0, len(self), COMPARED)
         powers = np.cumprod(np.full(int(lengths.max(initial=0)), 0x9E3779B97F4A7C15, dtype=np.uint64))
         hashes = np.zeros(len(self), dtype=np.uint64)
         for start in blocks:
-            own = self.offsets[start : start + _TOLD_APART + 1] - self.offsets[start]
-            flat = self.ids[self.offsets[start] : self.offsets[start] + own[-1]].astype(np.uint64) + np.uint64(1)
-            flat *= powers[np.arange(len(flat)) - np.repeat(own[:-1], np.diff(own))]
+            offsets = self.offsets[start : start + COMPARED + 1] - self.offsets[start]
+            flat = self.ids[self.offsets[start] : self.offsets[start] + offsets[-1]].astype(np.uint64) + np.uint64(1)
+            flat *= powers[np.arange(len(flat)) - np.repeat(offsets[:-1], np.diff(offsets))]
             sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(flat, dtype=np.uint64)])  # modulo 2 ** 64
-            hashes[start : start + _TOLD_APART] = sums[own[1:]] - sums[own[:-1]]
+            hashes[start : start + COMPARED] = sums[offsets[1:]] - sums[offsets[:-1]]
         _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
         same = first[inverse]  # [n] the first text with this hash
-        if not all(self._alike(same, start) for start in blocks):
+        if not all(self._equal(same, start) for start in blocks):
             seen: dict[bytes, int] = {}
             same = np.array([seen.setdefault(self[i].tobytes(), i) for i in range(len(self))], dtype=np.int64)
         first, inverse = np.unique(same, return_inverse=True)
         return (self if len(first) == len(self) else self.take(first)), inverse
 
-    def _alike(self, same: NDArray[np.int64], start: int) -> bool:
-        """Say whether the texts of a block are what the texts ``same`` [n] say they are."""
+    def _equal(self, same: NDArray[np.int64], start: int) -> bool:
+        """Return whether each text i of a block equals text ``same[i]``."""
         import numpy as np
 
-        rows = np.arange(start, min(start + _TOLD_APART, len(self)))
+        rows = np.arange(start, min(start + COMPARED, len(self)))
         rows = rows[same[rows] != rows]
-        here, there = self.take(rows), self.take(same[rows])
-        return np.array_equal(here.offsets, there.offsets) and np.array_equal(here.ids, there.ids)
+        texts, others = self.take(rows), self.take(same[rows])
+        return np.array_equal(texts.offsets, others.offsets) and np.array_equal(texts.ids, others.ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +226,8 @@ class Loss(Protocol):
     """Maps scores and targets to one number and never sees a model.
 
     ``scores`` [B, P] (already divided by the temperature), ``targets`` dense [B, P] or
-    :class:`Targets`, ``mask`` [B, P] bool where False takes the cell out, as if its
-    column were not there for that row. Differentiable; never changes its inputs.
+    :class:`Targets`, ``mask`` [B, P] bool where False removes the cell, as if the row
+    did not have that label. Differentiable; never changes its inputs.
     """
 
     def __call__(self, scores: Tensor, targets: Tensor | Targets, mask: Tensor | None = None) -> Tensor:
@@ -234,7 +237,7 @@ class Loss(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Positives:
-    """The positive cells a loss works on: masked ones are gone, and their scores are known from the start."""
+    """The positive cells of a loss, without masked ones, and their scores."""
 
     rows: Tensor  # [n] int64
     cols: Tensor  # [n] int64
@@ -244,13 +247,13 @@ class Positives:
 
 
 class Stream(Protocol):
-    """One computation of a loss over blocks of scores: the row state and what follows from it.
+    """One computation of a loss over blocks of scores, with its row state.
 
     Blocks [B, w] cover the columns in order and hold the scores of the *negatives*; a
-    positive or masked cell is -inf. After ``finish``, a stream with ``sparse`` False is
-    asked for ``block_gradient`` of every block once more; one with ``sparse`` True for
-    ``sparse_gradient`` once. A ``separable`` stream has no row state: its
-    ``block_gradient`` is right as soon as the block is there, so one pass is enough.
+    positive or masked cell is -inf. After ``finish``, the caller computes the blocks again and
+    calls ``block_gradient`` for each if ``sparse`` is False, else ``sparse_gradient`` once. A
+    ``separable`` stream has no row state: its ``block_gradient`` needs only the block, so one
+    pass is enough.
     Gradients are those of the plain sum of the row losses.
     """
 
@@ -258,11 +261,11 @@ class Stream(Protocol):
     sparse: bool
 
     def update(self, block: Tensor, start: int) -> None:
-        """Take in the block whose first column is ``start``; leaves the block as it is."""
+        """Process the block whose first column is ``start``; does not change the block."""
         ...
 
     def more(self) -> bool:
-        """Close a pass over all blocks; True asks for another one."""
+        """End a pass over all blocks; return True if another pass is needed."""
         ...
 
     def finish(self) -> Tensor:
@@ -278,12 +281,12 @@ class Stream(Protocol):
         ...
 
     def sparse_gradient(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows, columns and values of the negatives' gradient that are not zero."""
+        """Rows, columns and values of the non-zero gradients of negatives."""
         ...
 
 
 class StreamedLoss(Loss, Protocol):
-    """A loss that can also be computed block by block; ``reduction`` says how row losses become one number."""
+    """A loss that can also be computed block by block; ``reduction`` is how row losses become one number."""
 
     @property
     def reduction(self) -> str:
@@ -291,7 +294,7 @@ class StreamedLoss(Loss, Protocol):
         ...
 
     def begin(self, positives: Positives, ranks: Ranks) -> Stream:
-        """Start one computation; the positives are this process's own."""
+        """Start one computation; the positives are those of this process."""
         ...
 
 
@@ -299,12 +302,12 @@ class StreamedLoss(Loss, Protocol):
 class Encoder(Protocol):
     """Turns texts into vectors; a torch module, trained through ``forward``, used through ``encode``.
 
-    Ragged in, grouped by length inside, never padded to a fixed length: which texts are
-    encoded together changes the vectors by rounding only. Vectors are not normalised; that
-    is for the head to do. A text without tokens is a text like any other.
+    Input is ragged, grouped by length inside, and never padded to a fixed length: which texts are
+    encoded together changes the vectors by rounding only. Vectors are not normalised; the head
+    does that. A text may have no tokens.
 
-    What is learnt, and the settings, make a folder (safetensors and JSON) that
-    ``megalabel.encoders.load_encoder`` reads without network or the source of the weights.
+    ``save`` writes weights and settings (safetensors and JSON) to a folder that
+    ``megalabel.encoders.load_encoder`` reads without a network or the source of the weights.
     """
 
     @property
@@ -313,15 +316,14 @@ class Encoder(Protocol):
         ...
 
     def tokenise(self, texts: Sequence[str]) -> Tokens:
-        """Return the token ids of the texts (for a bag: the ids of its features); kept apart so they are stored once.
+        """Return the token ids of the texts (for a bag: the ids of its features); a separate step, to store them once.
 
-        Ids depend on the text and on what ``fingerprint`` covers, and on nothing else; their
-        type is the same in every call.
+        Ids depend only on the text and on what ``fingerprint`` covers; their type is the same in every call.
         """
         ...
 
     def fingerprint(self) -> str:
-        """Name the tokenisation: the same string, in any process, where the same texts give the same tokens."""
+        """Return a name of the tokenisation, equal in any process if the same texts give the same tokens."""
         ...
 
     def forward(
@@ -329,9 +331,9 @@ class Encoder(Protocol):
     ) -> Tensor:
         """Return [n, dim] with its graph, row i for text i; ``max_length`` replaces the encoder's own.
 
-        Queries and labels of unlike length are cut each to its own by calling with each. ``layers`` asks a
-        transformer for the vectors of several layers in one pass, [n, len(layers), dim]; layer 1 is its first
-        block, a tuple is the mean of its layers. Encoders of one layer refuse it.
+        Call it separately for queries and labels if their lengths differ. With ``layers``, a transformer returns
+        the vectors of several layers in one pass, [n, len(layers), dim]; layer 1 is its first block, and a tuple
+        is the mean of its layers. Encoders with one layer refuse it.
         """
         ...
 
@@ -343,9 +345,9 @@ class Encoder(Protocol):
         normalise: bool = False,
         layers: Sequence[int | tuple[int, ...]] | None = None,
     ) -> Tensor:
-        """Return what ``forward`` gives in evaluation mode, without graph, in float32 on the CPU, with progress.
+        """Return ``forward`` in evaluation mode, without a graph, as float32 on the CPU, with progress.
 
-        ``normalise`` scales rows to length 1. The mode of the module stays as it was.
+        ``normalise`` scales rows to length 1. The mode of the module does not change.
         """
         ...
 
@@ -354,14 +356,14 @@ class Encoder(Protocol):
         ...
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write the folder that ``load_encoder`` reads, whole or not at all."""
+        """Write the folder that ``load_encoder`` reads, completely or not at all."""
         ...
 
 
 @runtime_checkable
 class Index(Protocol):
-    """Finds the k best labels of each query vector; excluded pairs never take a place among the k."""
+    """Finds the k best labels of each query vector; excluded pairs are removed before the cut to k."""
 
     def search(self, vectors: Tensor, k: int, exclude: csr_matrix | None = None) -> TopK:
-        """Rank labels for vectors [Q, d]; ``exclude`` [Q, L] marks pairs to leave out before the cut to k."""
+        """Rank labels for vectors [Q, d]; ``exclude`` [Q, L] marks pairs to remove before the cut to k."""
         ...

@@ -1,4 +1,4 @@
-"""``megalabel compare`` and the report that ``train`` leaves: right, and wrong in one line with exit code 2."""
+"""``megalabel compare`` and the report of ``train``: correct results, and one-line errors with exit code 2."""
 
 import json
 import shutil
@@ -73,7 +73,7 @@ def test_train_without_a_report(call, tmp_path):
     assert refused(call("compare", tmp_path / "run"), "run", "has not been evaluated", "--data")
 
 
-def test_a_report_that_fails_loses_nothing(call, tmp_path):
+def test_a_failed_report_keeps_the_run(call, tmp_path):
     run = tmp_path / "run"
     (run / "report.html").mkdir(parents=True)
     (run / "report.html" / "keep").write_text("keep")
@@ -83,7 +83,7 @@ def test_a_report_that_fails_loses_nothing(call, tmp_path):
     assert call("predict", run, "--text", "some text")[0] == 0
 
 
-def test_what_stands_in_the_folders_and_what_is_measured_agree(call, runs):
+def test_saved_and_measured_results_agree(call, runs):
     code, kept, err = call("compare", *runs)
     assert code == 0 and err == ""
     code, measured, _ = call("compare", *runs, "--data", DATA)
@@ -128,7 +128,7 @@ def test_one_run_and_a_saved_model(call, runs, tmp_path):
     assert "Learning curves" not in (tmp_path / "page.html").read_text()
 
 
-def test_runs_of_the_same_name_are_told_apart(call, runs, tmp_path):
+def test_runs_with_the_same_name_are_distinguished(call, runs, tmp_path):
     other = shutil.copytree(runs[1], tmp_path / "first")
     out = call("compare", runs[0], other)[1]
     assert f"{runs[0].parent.name}/first" in out and f"{tmp_path.name}/first" in out
@@ -164,7 +164,7 @@ def test_runs_measured_on_different_data(call, runs, tmp_path):
     assert call("compare", runs[0], run, "--data", DATA)[0] == 0
 
 
-def test_help_teaches(call):
+def test_help_has_an_example(call):
     code, out, _ = call("compare", "--help")
     assert code == 0
     for word in ("--html", "--png", "--data", "Example"):

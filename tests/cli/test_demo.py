@@ -5,7 +5,7 @@ import json
 DEMO = ["demo", "--data", "synthetic:points=60,labels=12,seed=1"]
 
 
-def test_demo_trains_compares_and_leaves_a_run(call, tmp_path):
+def test_demo_trains_compares_and_writes_a_run(call, tmp_path):
     out = tmp_path / "run"
     code, printed, _ = call(*DEMO, "--out", out, "--json", "-k", "3")
     assert code == 0

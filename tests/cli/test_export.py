@@ -51,7 +51,7 @@ def test_import_then_export(call, imported, tmp_path):
     assert code == 2 and "--overwrite" in err
 
 
-def test_eight_bits_tell_their_price(call, imported, tmp_path):
+def test_the_loss_of_8_bit_weights_is_printed(call, imported, tmp_path):
     pytest.importorskip("onnxscript")
     data, model = imported
     more = ["--to", "onnx", "--out", tmp_path / "onnx", "--int8"]

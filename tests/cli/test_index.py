@@ -1,4 +1,4 @@
-"""``megalabel index``: built, measured, saved, used."""
+"""``megalabel index`` builds, measures and saves an index, and other commands use it."""
 
 import json
 import re
@@ -11,7 +11,7 @@ DATA = "synthetic:points=300,labels=40,seed=5"
 
 
 @pytest.mark.parametrize("kind", ["exact", "hnsw", "ivf"])
-def test_one_line_says_what_was_measured(call, folder, kind):
+def test_one_line_shows_the_measurements(call, folder, kind):
     code, out, err = call("index", folder, "--kind", kind)
     assert (code, err) == (0, "")
     line = (
@@ -27,7 +27,7 @@ def test_one_line_says_what_was_measured(call, folder, kind):
     assert first["metrics"] == other["metrics"]  # so few labels are always searched exactly
 
 
-def test_auto_says_why(call, folder):
+def test_auto_gives_a_reason(call, folder):
     code, out, _ = call("index", folder, "--searches", 10)
     assert code == 0 and "looking at every label" in out
 
@@ -73,13 +73,13 @@ def test_changed_labels_are_reported_and_an_index_can_be_dropped(call, folder):
         (["-k", "0"], "Invalid value for '-k'"),
     ],
 )
-def test_a_mistake_is_one_line_and_changes_nothing(call, trained, arguments, message):
-    before = (trained / "model" / "model.json").read_bytes()
-    code, out, err = call("index", trained, *arguments)
+def test_a_mistake_is_one_line_and_changes_nothing(call, folder, arguments, message):
+    before = (folder / "model" / "model.json").read_bytes()
+    code, out, err = call("index", folder, *arguments)
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
-    assert (trained / "model" / "model.json").read_bytes() == before
+    assert (folder / "model" / "model.json").read_bytes() == before
 
 
 def test_no_model(call, tmp_path):

@@ -1,4 +1,4 @@
-"""``megalabel labels``: changes that last, complete or not at all."""
+"""``megalabel labels``: changes persist, and are made completely or not at all."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def test_add_rename_remove_and_list(labels, folder):
     rows = json.loads(out)["labels"]
     assert code == 0
     assert [row["id"] for row in rows] == [*range(3), *range(4, 41)]
-    code, out, err = labels("list", folder, "--most", "2")
+    code, out, err = labels("list", folder, "--limit", "2")
     assert (code, len(out.splitlines()), err) == (0, 2, "38 more\n")
 
 
@@ -51,15 +51,15 @@ def test_labels_from_a_file(labels, folder, tmp_path):
         (["list", "nowhere"], "nowhere: there is no model here"),
     ],
 )
-def test_a_mistake_is_one_line_and_changes_nothing(labels, trained, tmp_path, arguments, message):
+def test_a_mistake_is_one_line_and_changes_nothing(labels, folder, tmp_path, arguments, message):
     path = tmp_path / "new.jsonl"
     path.write_text('{"text": "zebra"}\n{"words": "yak"}\n')
-    before = (trained / "model" / "model.json").read_bytes()
-    code, out, err = labels(*({"RUN": trained, "FILE": path}.get(part, part) for part in arguments))
+    before = (folder / "model" / "model.json").read_bytes()
+    code, out, err = labels(*({"RUN": folder, "FILE": path}.get(part, part) for part in arguments))
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
-    assert (trained / "model" / "model.json").read_bytes() == before
+    assert (folder / "model" / "model.json").read_bytes() == before
 
 
 def test_two_processes_at_once_lose_nothing(labels, folder):

@@ -23,7 +23,9 @@ def test_query2bid_on_eight_gpus(call):
     last = [line for line in out.splitlines() if line.strip()]
     (verdict,) = (line for line in last if line.startswith("does not fit"))
     assert "of 32.0 GiB on each of 8 GPUs" in verdict
-    change = re.search(r"--set encoder\.options\.projection=64( --set heads\.dual\.\w+=\S+){3}", verdict)[0]
+    change = re.search(
+        r"; (--set encoder\.options\.projection=64( --set heads\.dual\.\w+=\S+){3}.*) takes it to", verdict
+    )[1]
     assert "heads.dual.projection=none" in change
     code, out, _ = call(*QUERY2BID, *change.split())
     assert code == 0
@@ -34,7 +36,7 @@ def test_query2bid_on_eight_gpus(call):
         assert word in out, word
 
 
-def test_json_is_one_document_that_adds_up(call):
+def test_json_is_one_consistent_document(call):
     code, out, err = call(*QUERY2BID, "--json")
     assert (code, err) == (0, "")
     document = json.loads(out)
@@ -80,7 +82,7 @@ def test_this_machine_and_a_data_set(call):
         (["unidec-cpu", "--data", "/no/such/folder"], ["/no/such/folder"]),
     ],
 )
-def test_mistakes_are_one_line(call, arguments, words):
+def test_mistakes_give_one_line(call, arguments, words):
     code, out, err = call("plan", *arguments)
     assert (code, out) == (2, "")
     (line,) = err.strip().splitlines()
@@ -113,7 +115,7 @@ def test_the_remedy_of_a_refusal_is_a_training_that_runs(call, tmp_path):
     assert code == 0, err
 
 
-def test_force_goes_on(call, tmp_path, monkeypatch):
+def test_force_trains_anyway(call, tmp_path, monkeypatch):
     from megalabel.plan import check_memory
 
     monkeypatch.setattr(check_memory, "main_memory", lambda swap: 1e6)

@@ -79,7 +79,7 @@ def test_every_format_is_written(predict, fused, sources, tmp_path):
     assert float(cells[0]["score_named"]) == pytest.approx(rows[0]["heads"]["named"][0], abs=1e-5)
 
 
-def test_what_is_written_can_be_evaluated(predict, fused, call, tmp_path):
+def test_predictions_can_be_evaluated(predict, fused, call, tmp_path):
     lines = [json.dumps({"uid": uid, "text": text}) for uid, text in zip(fused[2].uids, fused[2].texts, strict=True)]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     assert predict("--input", tmp_path / "in.jsonl", "--out", tmp_path / "out.jsonl")[0] == 0

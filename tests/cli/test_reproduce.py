@@ -1,4 +1,4 @@
-"""``megalabel reproduce`` on a tiny set of the official shape: the files as the archives have them, a tiny encoder."""
+"""``megalabel reproduce`` on a tiny set in the official file formats, with a tiny encoder."""
 
 import gzip
 import json
@@ -95,7 +95,7 @@ def test_ours_beside_theirs_with_a_verdict_each(official, recipe, call, tmp_path
     assert columns.split() == ["metric", "ours", "theirs", "difference", "verdict"]
     assert first.split()[2::2] == ["10.00", "OK"]
     assert second.split()[2::2] == ["99.00", "off"]
-    assert summary.startswith("in all: off (OK: at most 0.5 points below")
+    assert summary.startswith("overall: off (OK: at most 0.5 points below")
     assert source == "theirs: nowhere"
     told = json.loads((run / "reproduction.json").read_text())
     assert (told["data"], told["verdict"], told["problems"], told["changes"]) == ("LF-TinyTitles", "off", [], [])
@@ -107,7 +107,7 @@ def test_ours_beside_theirs_with_a_verdict_each(official, recipe, call, tmp_path
     assert (resolved.training.epochs, resolved.training.validation) == (4, 0.02)
 
 
-def test_own_changes_come_last_and_are_told(official, recipe, call, tmp_path):
+def test_user_changes_come_last_and_are_reported(official, recipe, call, tmp_path):
     run = tmp_path / "run"
     change = ("--set", "training.epochs=1", "--seed", "7")
     code, out, err = call("reproduce", recipe(P_1=1.0), "--data", official, "--out", run, *change, "--json")
@@ -133,20 +133,20 @@ def test_a_shipped_recipe_under_a_name_given(official, call, tmp_path):
     )
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
-    assert "LF-AmazonTitles-131K has 131,073 labels, 294,805 train and 134,835 test points; here are 30 labels" in err
+    assert "LF-AmazonTitles-131K has 131,073 labels, 294,805 train and 134,835 test points, this data 30 labels" in err
     code, out, err = call(*arguments, "--anyway")
     assert code == 0, err
-    assert "mind: LF-AmazonTitles-131K has 131,073 labels" in err
+    assert "warning: LF-AmazonTitles-131K has 131,073 labels" in err
     assert "A 0.6, B 2.6" in out
     assert "theirs: Gupta et al. 2024, code release" in out
-    assert "ours differs from the published setting: encoder=" in out
+    assert "changed settings: encoder=" in out
 
 
 def test_a_set_without_figures_is_named(official, call, tmp_path):
     arguments = ("reproduce", "dexml", "--data", official, *settings(), "--out", tmp_path / "run")
     code, _, err = call(*arguments)
     assert code == 2
-    assert "no figures of dexml on LF-TinyTitles are known, only on EURLex-4K, LF-AmazonTitles-131K" in err
+    assert "no published figures of dexml on LF-TinyTitles, only on EURLex-4K, LF-AmazonTitles-131K" in err
     code, out, err = call(*arguments, "--anyway")
     assert code == 0, err
     assert [line.split()[2:] for line in out.splitlines() if line.startswith("P@1 ")] == [["-", "-", "-"]]
@@ -160,7 +160,7 @@ def test_a_set_without_figures_is_named(official, call, tmp_path):
         (lambda folder: (folder / "lbl.json.gz").unlink(), "lbl.json"),
         (
             lambda folder: write(folder / "tst.json.gz", points("B", TEST - 1, 2)),
-            "59 test points, which no official set has",
+            "59 test points, like no official set",
         ),
     ],
 )
@@ -172,7 +172,7 @@ def test_files_are_checked(official, recipe, call, tmp_path, spoil, words):
     assert not (tmp_path / "run").exists()
 
 
-def test_what_takes_more_than_a_day_is_refused(official, recipe, call, tmp_path, monkeypatch):
+def test_a_run_of_more_than_a_day_is_refused(official, recipe, call, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     arguments = (
         "reproduce",
@@ -186,23 +186,24 @@ def test_what_takes_more_than_a_day_is_refused(official, recipe, call, tmp_path,
     )
     code, _, err = call(*arguments)
     assert code == 2
-    assert "there is no GPU here, and on" in err
-    assert "days; --anyway goes on" in err
+    assert "there is no GPU, and on" in err
+    assert "days; --anyway runs it" in err
     code, out, _ = call(*arguments, "--dry")
     assert code == 0
-    assert "against it: there is no GPU here" in out
+    assert "problem: there is no GPU" in out
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert "there is a GPU, but it is not to be used" in call(*arguments, "--device", "cpu")[2]
+    assert "the GPU is not used" in call(*arguments, "--device", "cpu")[2]
     code, out, _ = call(*arguments, "--dry")
     assert code == 0
-    assert "device: cuda:0, on which the time is not estimated" in out
+    assert "device: cuda:0 (time not estimated)" in out
     assert "against it" not in out
 
 
 @pytest.mark.parametrize("name", [name for name in list_recipes() if load_published(name)])
 def test_every_published_setting_can_be_planned(name, call):
     for published in load_published(name):
-        code, out, err = call("reproduce", name, "--as", published.data, "--dry", "--json")
+        variant = ("--variant", published.variant) if published.variant else ()
+        code, out, err = call("reproduce", name, "--as", published.data, *variant, "--dry", "--json")
         assert code == 0, err
         told = json.loads(out)
         assert told["published"]["metrics"] == published.metrics
@@ -217,7 +218,7 @@ def test_dry_needs_no_data(call):
     assert "files: trn.json.gz, tst.json.gz, lbl.json.gz, filter_labels_train.txt, filter_labels_test.txt" in out
     assert "published: P@1 47.69" in out
     assert "(Kharbanda 2024, Table 2.2)" in out
-    assert "theirs took: one A6000 with 48 GB, 39 h" in out
+    assert "their hardware, time: one A6000 with 48 GB, 39 h" in out
     assert "row_dropout: 0.2" in out
 
 
@@ -228,11 +229,13 @@ def test_dry_needs_no_data(call):
         (("dexml", "--as", "EURLex-4K"), "--data is missing"),
         (("dexml", "--as", "EURLex-4M", "--dry"), "did you mean 'EURLex-4K'?"),
         (("dexm", "--as", "EURLex-4K", "--dry"), "did you mean 'dexml'?"),
+        (("dexml", "--as", "EURLex-4K", "--variant", "softmx", "--dry"), "did you mean 'softmax'?"),
+        (("astec", "--as", "LF-Amazon-131K", "--variant", "m", "--dry"), "no variant 'm'; there is none"),
         (("auto", "--as", "EURLex-4K", "--dry"), "auto has no published figures; these have: astec, depsl, dexml"),
         (("dexml", "--as", "EURLex-4K", "--dry", "--set", "training.epocs=1"), "did you mean 'epochs'?"),
     ],
 )
-def test_mistakes_are_one_line(call, arguments, words):
+def test_mistakes_give_one_line(call, arguments, words):
     code, out, err = call("reproduce", *arguments)
     assert (code, out) == (2, "")
     assert words in err

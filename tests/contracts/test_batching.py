@@ -1,4 +1,4 @@
-"""What every order and every pool owes to a training step."""
+"""The contract of every order and every pool builder."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def orders(rng, batch_size, seed, **options):
             Clustered(balanced_clusters(vectors, size, seed=seed), batch_size, seed, **options),
             np.arange(ROWS),
         ),
-        "by label": (ByLabel(targets, batch_size, seed, **options), np.unique(targets.indices)),
+        "by label": (ByLabel(targets, batch_size, seed, replacement=False, **options), np.unique(targets.indices)),
     }
 
 
@@ -121,7 +121,7 @@ def read(builder):
 
 @settings(max_examples=150)
 @given(problems())
-def test_a_batch_tells_the_truth(problem):
+def test_targets_of_a_batch_equal_the_relevance_matrix(problem):
     builder, rows, seed = problem
     batch = builder.build(rows, rng=generator(seed))
     truth, filtered = read(builder)
@@ -171,16 +171,16 @@ def test_without_a_cap_every_row_keeps_what_was_picked_for_it(problem):
     batch = builder.build(rows, rng=generator(seed))
     truth, _ = read(builder)
     assert {row for row in rows.tolist() if truth[row].any()} <= set(batch.queries.tolist())
-    found = builder.statistics(batch)
+    actual = builder.statistics(batch)
     limit = truth[np.unique(rows)].astype(bool).sum(1).max(initial=0)
-    assert found["positives_per_query"] <= limit
-    assert 0 <= found["positives_covered"] <= 1
+    assert actual["positives_per_query"] <= limit
+    assert 0 <= actual["positives_covered"] <= 1
     if isinstance(builder.positives, All) and len(batch.queries):
-        assert found["positives_covered"] == 1 or not truth[batch.queries.numpy()].any()
+        assert actual["positives_covered"] == 1 or not truth[batch.queries.numpy()].any()
 
 
 @pytest.mark.parametrize("loss", [DecoupledSoftmax(), Softmax(), BCE()])
-def test_losses_take_a_batch_as_it_is(loss):
+def test_losses_accept_a_batch(loss):
     rng = np.random.default_rng(0)
     builder = PoolBuilder(relevance(rng), np.array([[row, row % LABELS] for row in range(ROWS)]), positives=Some(2))
     batch = builder.build(np.arange(ROWS), rng=generator(0))
@@ -199,11 +199,11 @@ def test_clustered_batches_hold_more_positives_per_query_than_shuffled_ones():
     targets.data[:] = 1
     vectors = torch.from_numpy(rng.standard_normal((24, 16))[topic] + 0.3 * rng.standard_normal((960, 16)))
     builder = PoolBuilder(targets, positives=One())
-    found = {}
+    actual = {}
     for order in (Shuffled(np.arange(960), 40, seed=0), Clustered(balanced_clusters(vectors, 40, seed=0), 40, seed=0)):
         steps = [builder.build(rows, rng=generator(0, step)) for step, rows in enumerate(order.batches(0))]
         statistics = [builder.statistics(batch) for batch in steps]
-        found[type(order)] = {key: np.mean([one[key] for one in statistics]) for key in statistics[0]}
-    assert found[Clustered]["positives_per_query"] > 2 * found[Shuffled]["positives_per_query"]
-    assert found[Clustered]["positives_covered"] > 0.9
-    assert found[Clustered]["pool_size"] < found[Shuffled]["pool_size"]
+        actual[type(order)] = {key: np.mean([one[key] for one in statistics]) for key in statistics[0]}
+    assert actual[Clustered]["positives_per_query"] > 2 * actual[Shuffled]["positives_per_query"]
+    assert actual[Clustered]["positives_covered"] > 0.9
+    assert actual[Clustered]["pool_size"] < actual[Shuffled]["pool_size"]

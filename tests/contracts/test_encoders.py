@@ -64,8 +64,8 @@ def encoder(request, tiny_model):
     return build_encoder(config | {"source": tiny_model if config["source"] == "tiny" else None})
 
 
-def close(found, expected):
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_is_an_encoder(encoder):
@@ -111,7 +111,7 @@ def test_built_twice_is_the_same_and_leaves_the_generator_alone(encoder):
     assert torch.equal(again.encode(tokens), encoder.encode(tokens))
 
 
-def test_company_does_not_change_a_text(encoder):
+def test_other_texts_do_not_change_a_vector(encoder):
     tokens = encoder.tokenise(TEXTS)
     whole = encoder.encode(tokens)
     close(torch.cat([encoder.encode(encoder.tokenise([text])) for text in TEXTS]), whole)
@@ -126,7 +126,7 @@ def test_same_text_once(encoder):
     close(encoder.encode(few).index_select(0, torch.from_numpy(inverse)), encoder.encode(tokens))
 
 
-def test_nothing_at_all(encoder):
+def test_no_rows_at_all(encoder):
     assert encoder.encode(encoder.tokenise([])).shape == (0, encoder.dim)
     assert encoder(encoder.tokenise([])).shape == (0, encoder.dim)
     assert encoder.tokenise([]).ids.dtype == encoder.tokenise(TEXTS).ids.dtype
@@ -268,7 +268,7 @@ def test_other_settings_are_another_fingerprint(tiny_model):
         ({"kind": "transformer", "source": "tiny", "max_length": 2}, "3 to 64"),
     ],
 )
-def test_wrong_settings_are_one_clear_line(config, words, tiny_model):
+def test_wrong_settings_give_one_line(config, words, tiny_model):
     if config.get("source") == "tiny":
         config = config | {"source": tiny_model}
     with pytest.raises(SettingError, match=words) as error:
@@ -278,7 +278,7 @@ def test_wrong_settings_are_one_clear_line(config, words, tiny_model):
 
 @pytest.mark.parametrize("damage", ["missing", "broken", "other"])
 @pytest.mark.parametrize("name", ["encoder.json", "tokenizer.json", "weights"])
-def test_damaged_folder_is_one_clear_line(encoder, tmp_path, name, damage):
+def test_a_damaged_folder_gives_one_line(encoder, tmp_path, name, damage):
     encoder.save(tmp_path)
     if name == "weights":
         name = "model.safetensors" if encoder.kind == "transformer" else f"{encoder.kind}.safetensors"
@@ -295,7 +295,7 @@ def test_damaged_folder_is_one_clear_line(encoder, tmp_path, name, damage):
     assert "\n" not in str(error.value)
 
 
-def test_missing_folder_is_one_clear_line(tmp_path):
+def test_a_missing_folder_gives_one_line(tmp_path):
     with pytest.raises(DataError, match="no such folder"):
         load_encoder(tmp_path / "nowhere")
 

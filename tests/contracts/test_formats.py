@@ -1,4 +1,4 @@
-"""What every format owes: a data set saved in it is recognised and comes back the same, or is refused in one line."""
+"""Every format round-trips a data set, is detected, or gives a one-line error."""
 
 import gzip
 import json
@@ -120,7 +120,7 @@ def _no_fsync(monkeypatch):
 @pytest.mark.parametrize("uids", [PLAIN_UIDS, NASTY_UIDS, HARSH_UIDS], ids=["plain", "nasty", "harsh"])
 @pytest.mark.parametrize("soft", [True, False], ids=["soft", "hard"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_saved_set_is_recognised_and_comes_back_the_same(name, soft, uids, tmp_path):
+def test_a_saved_set_is_detected_and_round_trips(name, soft, uids, tmp_path):
     data = nasty_set(uids, soft)
     assert_same(data, round_trip(data, name, tmp_path / "set"))
 
@@ -178,7 +178,7 @@ def test_any_text_survives(name, data, tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "datasets"])
 @pytest.mark.parametrize("uids", [PLAIN_UIDS, NASTY_UIDS, HARSH_UIDS], ids=["plain", "nasty", "harsh"])
-def test_frames_bring_a_set_back(kind, uids):
+def test_frames_round_trip(kind, uids):
     data = nasty_set(uids)
     frames = to_frames(data, kind)
     assert set(frames) == {"train", "val", "test", "labels"}
@@ -258,7 +258,7 @@ class TestBadInput:
         one_line(refuse(name, self.root(path)))
 
     @pytest.mark.parametrize("seed", range(6))
-    def test_garbage_bytes_are_never_a_traceback(self, name, written, seed):
+    def test_random_bytes_never_give_a_traceback(self, name, written, seed):
         path = written(name)
         generator = np.random.default_rng(seed)
         content = bytearray(path.read_bytes())
@@ -290,7 +290,7 @@ class TestBadInput:
         path.write_bytes(gzip.compress(b"0 0\n0 7\n") if path.suffix == ".gz" else b"0 0\n0 7\n")
         one_line(refuse(name, root), f"{path.name}:2", "0 7", "out of range")
 
-    def test_a_filter_line_that_is_no_pair(self, name, written):
+    def test_a_filter_line_that_is_not_a_pair(self, name, written):
         root = self.root(written(name))
         path = next(root.glob("filter*tr*n.txt*"))
         path.write_bytes(gzip.compress(b"0 0\n1\n") if path.suffix == ".gz" else b"0 0\n1\n")
@@ -312,7 +312,7 @@ class TestBadInput:
         data = get_format(name).read(tmp_path / "set", Options(test_share=0.2))
         assert (len(data.train), len(data.test)) == (16, 4)
 
-    def test_text_that_no_file_can_hold(self, name, tmp_path):
+    def test_text_that_utf8_cannot_encode(self, name, tmp_path):
         data = Dataset.from_lists([("lone \ud800 surrogate", [0])], [("a", [0])], ["x"])
         with pytest.raises(MegalabelError) as error:
             save(data, tmp_path / "set", format=name)
@@ -398,7 +398,7 @@ print(json.dumps(said))
 """
 
 
-def test_a_full_disk_leaves_the_old_set_and_no_rubbish(tmp_path):
+def test_a_full_disk_keeps_the_old_set_and_leaves_no_files(tmp_path):
     """A real limit on the size of files stands in for the full disk: the write fails half-way, in the kernel."""
     data = nasty_set()
     for name in FORMATS:
@@ -416,7 +416,7 @@ def test_a_full_disk_leaves_the_old_set_and_no_rubbish(tmp_path):
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith((".part", ".old"))]
 
 
-def test_an_unknown_format_is_answered_with_the_nearest():
+def test_an_unknown_format_suggests_the_nearest():
     with pytest.raises(SettingError) as error:
         get_format("parket")
     one_line(error, "did you mean 'parquet'?")
@@ -424,7 +424,7 @@ def test_an_unknown_format_is_answered_with_the_nearest():
 
 @pytest.mark.parametrize("content", [b"", b"\x00\x01\x02", b"hello", b"\x1f\x8b broken", b"\xff\xfe", b"[" * 100_000])
 @pytest.mark.parametrize("ending", ["", ".txt", ".bin", ".json", ".jsonl", ".gz", ".npz"])
-def test_odd_files_are_no_data_set(content, ending, tmp_path):
+def test_other_files_are_not_a_data_set(content, ending, tmp_path):
     path = tmp_path / f"odd{ending}"
     path.write_bytes(content)
     for name in FORMATS:
@@ -438,7 +438,7 @@ def test_odd_files_are_no_data_set(content, ending, tmp_path):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_odd_files_under_the_right_names_are_one_line(name, written, tmp_path):
+def test_invalid_files_under_the_right_names_give_one_line(name, written, tmp_path):
     """Every file of every format, replaced by each of several odd contents."""
     written(name)
     for path in [path for path in (tmp_path / "set").rglob("*") if path.is_file()]:

@@ -37,6 +37,8 @@ LOSSES = [
     SoftTopK("positives"),
     Triplet(),
     Triplet(k=3),
+    Triplet(k=3, weights="violators"),
+    Triplet(margin=0.2, k=5, positives=2, weights="hinge"),
     ProbabilisticContrastive(),
     ProbabilisticContrastive(c=0.9, d=1.5, k=4, threshold=0.0, scaled=False),
     Symmetric(DecoupledSoftmax()),

@@ -64,17 +64,17 @@ def test_every_augmentation_trains(data, augment):
 def test_soft_positives_are_never_mined(data, monkeypatch):
     from megalabel.training import loop
 
-    found = []
+    actual = []
     refresh = loop.refresh
 
     def watch(network, settings, split, *args, **kwargs):
         done = refresh(network, settings, split, *args, **kwargs)
-        found.append((split, done.mined))
+        actual.append((split, done.mined))
         return done
 
     monkeypatch.setattr(loop, "refresh", watch)
     ml.train("unidec-cpu", data, changes=[*SMALL, "augment.below_delta=mask", "augment.delta=0.2"])
-    (split, mined), *_ = found
+    (split, mined), *_ = actual
     rows = np.repeat(np.arange(len(split)), mined.shape[1])[mined.ravel() >= 0]
     labels = mined.ravel()[mined.ravel() >= 0]
     assert len(rows)

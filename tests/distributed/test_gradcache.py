@@ -1,8 +1,9 @@
-"""Two replicas with the gradient cache end with the gradient of one process on the whole batch."""
+"""Two replicas with the gradient cache get the gradient of one process on the whole batch."""
 
 from __future__ import annotations
 
 import datetime
+import gc
 import os
 import subprocess
 import sys
@@ -50,8 +51,15 @@ def replica(rank: int, folder: str) -> None:
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD, timeout=datetime.timedelta(seconds=60)
     )
     torch.set_num_threads(1)
+    save_file(gradients(rank), f"{folder}/{rank}.safetensors")
+    gc.collect()  # the replica keeps the process group alive: its threads must end before the interpreter does
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def gradients(rank: int) -> dict[str, torch.Tensor]:
     model = DistributedDataParallel(make())
-    found = []
+    actual = []
     for size, encoder in [(2, model), (100, model), (3, Wrapped(model))]:
         for accumulate in (False, True):
             model.zero_grad()
@@ -62,10 +70,8 @@ def replica(rank: int, folder: str) -> None:
                     (loss_of(cache.encode(encoder, queries), cache.encode(encoder, labels)) / 2).backward()
             share = 2 if accumulate else 1
             (loss_of(cache.encode(encoder, queries), cache.encode(encoder, labels)) / share).backward()
-            found.append({name: parameter.grad.clone() for name, parameter in model.module.named_parameters()})
-    flat = {f"{case} {name}": grad for case, grads in enumerate(found) for name, grad in grads.items()}
-    save_file(flat, f"{folder}/{rank}.safetensors")
-    dist.destroy_process_group()
+            actual.append({name: parameter.grad.clone() for name, parameter in model.module.named_parameters()})
+    return {f"{case} {name}": grad for case, grads in enumerate(actual) for name, grad in grads.items()}
 
 
 def test_replicas_average_once_per_step(tmp_path):
@@ -78,9 +84,9 @@ def test_replicas_average_once_per_step(tmp_path):
         (loss_of(plain(queries), plain(labels)) / WORLD).backward()
     expected = {name: parameter.grad for name, parameter in plain.named_parameters()}
     for rank in range(WORLD):
-        found = load_file(tmp_path / f"{rank}.safetensors")
-        assert len(found) == 6 * len(expected)
-        for name, grad in found.items():
+        actual = load_file(tmp_path / f"{rank}.safetensors")
+        assert len(actual) == 6 * len(expected)
+        for name, grad in actual.items():
             torch.testing.assert_close(grad, expected[name.split()[1]], rtol=1e-10, atol=1e-12)
 
 

@@ -31,6 +31,7 @@ LOSSES = [
     SoftTopK(2),
     SoftTopK("positives"),
     Triplet(k=3),
+    Triplet(margin=0.2, k=5, positives=2, weights="hinge"),
     ProbabilisticContrastive(c=0.9, d=1.5, k=3, threshold=0.0, scaled=False),
     Symmetric(DecoupledSoftmax(), weight=0.3),
     Sum((Symmetric(Softmax()), SoftTopK(1), Triplet(k=2), BCE())),

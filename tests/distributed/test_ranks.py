@@ -1,4 +1,4 @@
-"""What ranks do together, piece by piece, gives what one process would have."""
+"""Each collective operation of the ranks gives the result of one process."""
 
 import sys
 from pathlib import Path
@@ -39,9 +39,9 @@ def gathers(ranks, folder):
     own = ranks.share(5)
     for summed in (False, True):
         part = whole[own.start : own.stop].clone().requires_grad_()
-        found = ranks.gather_with_gradient(part, ranks.sizes(5), summed=summed)
-        assert torch.equal(found, whole)
-        (found * weight).sum().backward()
+        actual = ranks.gather_with_gradient(part, ranks.sizes(5), summed=summed)
+        assert torch.equal(actual, whole)
+        (actual * weight).sum().backward()
         assert torch.allclose(part.grad, (ranks.world if summed else 1) * weight[own.start : own.stop])
     value = torch.tensor(2.0, requires_grad=True)
     (3 * ranks.grad_on_rank0(value)).backward()
@@ -90,30 +90,30 @@ def searches(ranks, folder):
     here = LabelSearch(ExactIndex(labels[own.start : own.stop]), LABELS, ranks)
     for k in (1, 4, 13):
         for out in (None, exclude):
-            found, expected = (index.search(queries, k, exclude=out) for index in (here, ExactIndex(labels)))
-            np.testing.assert_array_equal(found.ids, expected.ids)
-            np.testing.assert_array_equal(found.scores, expected.scores)
+            actual, expected = (index.search(queries, k, exclude=out) for index in (here, ExactIndex(labels)))
+            np.testing.assert_array_equal(actual.ids, expected.ids)
+            np.testing.assert_array_equal(actual.scores, expected.scores)
 
 
 def clusters(ranks, folder):
     vectors = draw(7, 500, 4).float()
     mine = np.arange(ranks.rank, 500, ranks.world)
-    found = cluster_queries(vectors[mine], mine, 500, 30, seed=3, ranks=ranks)
-    np.testing.assert_array_equal(found, balanced_clusters(vectors, 30, seed=3))
+    actual = cluster_queries(vectors[mine], mine, 500, 30, seed=3, ranks=ranks)
+    np.testing.assert_array_equal(actual, balanced_clusters(vectors, 30, seed=3))
 
 
 def starts(ranks, folder):
     """The rows of a shard start as they would in the whole table, and so does all that comes after."""
     made = []
-    for own in (None, ranks.share(LABELS)):
+    for shard in (None, ranks.share(LABELS)):
         torch.manual_seed(5)
         settings = FreeSettings(dim=3, projection="linear", bias=True, loss="bce")
-        head = settings.build(size=LABELS, encoder_dim=4, own=own)
+        head = settings.build(size=LABELS, encoder_dim=4, shard=shard)
         made.append((head, torch.rand(1)))
     (whole, after), (part, same) = made
-    own = ranks.share(LABELS)
-    assert torch.equal(part.table, whole.table[own.start : own.stop])
-    assert part.bias.shape == (len(own),)
+    shard = ranks.share(LABELS)
+    assert torch.equal(part.table, whole.table[shard.start : shard.stop])
+    assert part.bias.shape == (len(shard),)
     assert after == same
 
 
@@ -125,11 +125,11 @@ def checkpoints(ranks, folder):
         folder / "many", 7, {"w": torch.ones(2)}, {"epoch": 1}, rows=rows, ranks=ranks, tags=["best"]
     )
     assert len(list(saved.glob("rows-*"))) == ranks.world
-    found = load_checkpoint(folder / "many", tag="best", ranks=ranks)
-    assert torch.equal(found.part("table", own), rows["table"])
-    assert torch.equal(found.part("table", None), whole)
-    assert torch.equal(found.part("table", range(2, 9)), whole[2:9])
-    assert found.names() == {"w", "table"}
+    actual = load_checkpoint(folder / "many", tag="best", ranks=ranks)
+    assert torch.equal(actual.part("table", own), rows["table"])
+    assert torch.equal(actual.part("table", None), whole)
+    assert torch.equal(actual.part("table", range(2, 9)), whole[2:9])
+    assert actual.names() == {"w", "table"}
     ranks.on_rank0(lambda: save_checkpoint(folder / "one", 3, {}, {}, rows={"table": whole}))
     assert torch.equal(load_checkpoint(folder / "one", ranks=ranks).part("table", own), rows["table"])
     with pytest.raises(DataError, match="no checkpoint"):
@@ -175,9 +175,9 @@ def states(ranks, folder):
             save_checkpoint(place, loop.step, tensors, {"optimisers": scalars}, rows=rows, ranks=own)
 
         def back(own, place):
-            loop, found = make(own), load_checkpoint(place, ranks=own)
-            load_weights(loop.network, found)
-            restore_optimisers(loop.network, loop.optimisers, found)
+            loop, actual = make(own), load_checkpoint(place, ranks=own)
+            load_weights(loop.network, actual)
+            restore_optimisers(loop.network, loop.optimisers, actual)
             return loop
 
         loop = make(ranks)
@@ -187,10 +187,10 @@ def states(ranks, folder):
             alone = make(ALONE)
             list(alone.run_epoch())
             again = back(ALONE, folder / kind)
-            found, expected = (collect_state(each.network, each.optimisers)[0] for each in (again, alone))
-            assert found.keys() == expected.keys()
+            actual, expected = (collect_state(each.network, each.optimisers)[0] for each in (again, alone))
+            assert actual.keys() == expected.keys()
             for name, value in expected.items():
-                torch.testing.assert_close(found[name], value, rtol=0, atol=1e-10, msg=f"{kind} {name}")
+                torch.testing.assert_close(actual[name], value, rtol=0, atol=1e-10, msg=f"{kind} {name}")
             saved(again, ALONE, folder / f"{kind} alone")
         ranks.broadcast(lambda: None)
         again = back(ranks, folder / f"{kind} alone")

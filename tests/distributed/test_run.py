@@ -1,4 +1,4 @@
-"""Whole runs of several ranks: a death among them stops all, any number of ranks resumes, mistakes are one line."""
+"""Whole runs with several ranks: a lost rank stops all, any number of ranks resumes, errors are one line."""
 
 import contextlib
 import io
@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 
 import megalabel as ml
 from megalabel.__main__ import main
+from megalabel.data.dataset import Dataset
+from megalabel.data.save import save
 from megalabel.training.run_log import read_log
 
 LONGEST = 300.0  # seconds; the machine may be busy
@@ -83,17 +85,44 @@ def test_killed_and_resumed_by_other_numbers_of_ranks(start_ranks, run_ranks, tm
     both = (folder, tmp_path / "alone")
     steps = [[row["step"] for row in read_log(each / "metrics.jsonl") if "loss" in row] for each in both]
     assert steps[0] == steps[1]
-    found, expected = map(weights, both)
-    assert found.keys() == expected.keys()
+    actual, expected = map(weights, both)
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, atol=2e-3, rtol=0, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(actual[name], value, atol=2e-3, rtol=0, msg=lambda m, name=name: f"{name}: {m}")
     data = ml.load(DATA)
     metrics = [ml.Model.load(each).evaluate(data).metrics["P@1"] for each in both]
     assert metrics[0] == pytest.approx(metrics[1], abs=4)
 
 
-def test_a_rank_that_does_not_answer(start_ranks, tmp_path):
-    ranks = start_ranks(2, "-m", "megalabel", *train(tmp_path / "run", *MANY, "--timeout", 15))
+@pytest.mark.extra
+def test_negatives_by_bm25_are_found_by_all_ranks_together(run_ranks, tmp_path):
+    colours, things = ["red", "blue", "green", "grey"], ["shoe", "hat", "coat", "glove", "scarf", "belt"]
+    labels = [f"{colour} {thing}" for colour in colours for thing in things]
+    points = [(f"{label} of size {size}", [number]) for size in range(5) for number, label in enumerate(labels)]
+    save(Dataset.from_lists(train=points[:-20], test=points[-20:], labels=labels), tmp_path / "data")
+    shared = ["training.epochs=1", "batching.order=shuffled", "batching.refresh={}", "batching.batch_size=8"]
+    changes = {name: [*shared, f"batching.negatives={{bm25: {count}}}"] for name, count in (("none", 0), ("some", 2))}
+
+    def command(folder, kind):
+        options = [part for change in changes[kind] for part in ("--set", change)]
+        return [str(tmp_path / "data") if part == DATA else part for part in train(tmp_path / folder, *options)]
+
+    assert main(command("none", "none")) == 0
+    assert main(command("alone", "some")) == 0
+    run_ranks(2, "-m", "megalabel", *command("both", "some"))
+    pools = {
+        name: [row["pool_size"] for row in read_log(tmp_path / name / "metrics.jsonl") if "loss" in row]
+        for name in ("none", "alone", "both")
+    }
+    assert pools["alone"] == pools["both"]
+    assert sum(pools["alone"]) > sum(pools["none"])
+    expected = weights(tmp_path / "alone")
+    for name, value in weights(tmp_path / "both").items():
+        torch.testing.assert_close(value, expected[name], atol=2e-3, rtol=0)
+
+
+def test_a_rank_that_does_not_respond(start_ranks, tmp_path):
+    ranks = start_ranks(2, "-m", "megalabel", *train(tmp_path / "run", *MANY, "--timeout", 10))
     wait_for_steps(tmp_path / "run", 3)
     os.kill(ranks[1].pid, signal.SIGSTOP)
     begin = time.monotonic()
@@ -101,13 +130,13 @@ def test_a_rank_that_does_not_answer(start_ranks, tmp_path):
     assert time.monotonic() - begin < 60
     assert ranks[0].returncode == 2
     assert len(lines(said)) == 1
-    assert "did not answer within 15 s" in said
+    assert "did not answer within 10 s" in said
 
 
 def test_fitted_heads_stages_and_refit_under_torchrun(tmp_path):
     """The command a user types; one rank fits what is not trained in steps, the others wait."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "megalabel"]
-    found = {}
+    actual = {}
     for recipe, more in (("auto", ["--set", "training.epochs=2"]), ("astec-cpu", ["--set", "training.epochs=1"])):
         folder = tmp_path / recipe
         made = subprocess.run(
@@ -116,10 +145,10 @@ def test_fitted_heads_stages_and_refit_under_torchrun(tmp_path):
         )  # fmt: skip
         assert made.returncode == 0, made.stderr
         assert made.stderr.count("2 ranks, each with about 11 labels") == 1
-        found[recipe] = ml.Model.load(folder)
-        assert found[recipe].evaluate(ml.load(DATA)).metrics["P@1"] > 20
-    assert "linear" in found["auto"].heads
-    assert found["auto"].network.head("classifier").table.shape[0] == 23
+        actual[recipe] = ml.Model.load(folder)
+        assert actual[recipe].evaluate(ml.load(DATA)).metrics["P@1"] > 20
+    assert "linear" in actual["auto"].heads
+    assert actual["auto"].network.head("classifier").table.shape[0] == 23
 
 
 def test_files_are_predicted_by_several_ranks(start_ranks, run_ranks, tmp_path):
@@ -175,13 +204,13 @@ WORDS = {
 }
 
 
-def test_mistakes_are_one_line(run_ranks, tmp_path):
+def test_mistakes_give_one_line(run_ranks, tmp_path):
     run_ranks(2, __file__, tmp_path)
     for name, words in WORDS.items():
-        found = [(tmp_path / f"{name} {rank}").read_text().split("\n", 1) for rank in (0, 1)]
-        assert [code for code, _ in found] == ["2", "2"], (name, found)
-        said = lines("".join(text for _, text in found))
-        assert len(said) == 1, (name, found)
+        actual = [(tmp_path / f"{name} {rank}").read_text().split("\n", 1) for rank in (0, 1)]
+        assert [code for code, _ in actual] == ["2", "2"], (name, actual)
+        said = lines("".join(text for _, text in actual))
+        assert len(said) == 1, (name, actual)
         assert words in said[0]
         assert not list(tmp_path.glob("*/model"))
 

@@ -1,4 +1,4 @@
-"""The table of gradients in docs/losses.md is what the losses give today."""
+"""The table of gradients in docs/losses.md equals the gradients of the losses."""
 
 import subprocess
 import sys

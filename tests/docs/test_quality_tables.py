@@ -1,4 +1,4 @@
-"""The tables of systems side by side say what the rows say."""
+"""The generated tables of systems show the measured rows."""
 
 import json
 import sys
@@ -37,12 +37,12 @@ def test_flagship_first_then_ours_then_peers_best_in_bold():
         row("ours", "ours", 20.0),
         row("auto", "flagship", 40.126),
     ]
-    (head, *found), text = lines_of(rows)
+    (head, *actual), text = lines_of(rows)
     assert head == ["system", *tables.NAMES, "fit, s", "CPU s", "peak MB", "parameters"]
-    assert [line[0] for line in found] == ["`auto`", "`ours`", "peer", "low peer"]
-    assert found[0][1:3] == ["40.13", "**40.13**"]
-    assert found[2][1:3] == ["**60.00**", "30.00"]
-    assert found[1][-4:] == ["1,234", "2,100", "567", "2.5 M"]
+    assert [line[0] for line in actual] == ["`auto`", "`ours`", "peer", "low peer"]
+    assert actual[0][1:3] == ["40.13", "**40.13**"]
+    assert actual[2][1:3] == ["**60.00**", "30.00"]
+    assert actual[1][-4:] == ["1,234", "2,100", "567", "2.5 M"]
     assert "Seeds: 0; threads: 2; here." in text
 
 
@@ -65,7 +65,7 @@ def test_short_table_sets_the_flagship_against_the_best_peer_on_each_metric():
     assert best == "|best of 2 peers on each metric|**70.00**|20.00|20.00|20.00|||"
 
 
-def test_a_missed_aim_is_said():
+def test_a_missed_target_is_reported():
     documents = {"set": [row("auto", "flagship", 40.0), row("peer", "peer", 10.0)]}
     aims = {"set": {"name": "our aim", "P@1": 41.5, "P@5": 39}}
     text = tables.quality_text(documents, table, lambda document: "here", aims)
@@ -74,17 +74,17 @@ def test_a_missed_aim_is_said():
     reached = tables.quality_text(documents, table, lambda document: "here", {"set": {"name": "our aim", "P@1": 40}})
     assert reached.endswith("here.\n") and "our aim" in reached
     short = tables.quality_short_text(documents, table, aims)
-    assert short.endswith("|||\n\nWhat we aimed for on set is missed: P@1 by 1.5.\n")
+    assert short.endswith("|||\n\nOn set `auto` misses our target: P@1 by 1.5.\n")
     assert "aimed" not in tables.quality_short_text(documents, table, {"set": {"name": "our aim", "P@1": 40}})
 
 
 def test_rows_are_read_from_lists(tmp_path):
-    found = row("auto", "flagship", 40.0)
-    (tmp_path / "set.json").write_text(json.dumps([found]))
-    assert tables.load_quality(tmp_path) == {"set": [found]}
+    actual = row("auto", "flagship", 40.0)
+    (tmp_path / "set.json").write_text(json.dumps([actual]))
+    assert tables.load_quality(tmp_path) == {"set": [actual]}
 
 
-def test_recipes_with_changes_have_a_table_of_their_own():
+def test_variants_have_their_own_table():
     changed = {"settings": {"recipe": "auto", "changes": ["training.refit=false"]}}
     rows = [row("auto", "flagship", 40.0), row("auto, changed", "ours", 50.0, commit="def", **changed)]
     said = lambda document: document["machine"]["commit"]  # noqa: E731
@@ -98,7 +98,7 @@ def test_recipes_with_changes_have_a_table_of_their_own():
 
 
 @pytest.mark.parametrize("folder", ["missing", "."])
-def test_nothing_measured_is_said(tmp_path, folder):
+def test_missing_measurements_are_reported(tmp_path, folder):
     documents = tables.load_quality(tmp_path / folder)
     assert tables.quality_text(documents, table, str) == tables.NOTHING
     assert tables.quality_short_text(documents, table) == tables.NOTHING

@@ -6,21 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from megalabel.augment.settings import AUGMENTATIONS
-from megalabel.batching.settings import BATCHING_KINDS, NegativeSettings, Refresh, SomePositives
-from megalabel.encoders.settings import ENCODERS
-from megalabel.heads import HEADS
-from megalabel.losses.settings import LOSSES
 from megalabel.recipes.load_recipe import dump_recipe, make_recipe
-from megalabel.recipes.schema import Predict, Recipe, Stage, Training
+from megalabel.recipes.schema import Recipe
+from megalabel.settings import reachable
 
 PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
 RECIPES = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)]
-SETTINGS = [
-    *(Recipe, Stage, Training, Predict, NegativeSettings, Refresh, SomePositives),
-    *(kind for kinds in (HEADS, LOSSES, BATCHING_KINDS, AUGMENTATIONS, ENCODERS) for kind in kinds.values()),
-    *(type(kind().options) for kind in ENCODERS.values()),
-]
+SETTINGS = [each for each in reachable(Recipe) if each.__module__.startswith("megalabel.")]
 
 
 @pytest.mark.parametrize("document", RECIPES, ids=lambda document: document["name"])

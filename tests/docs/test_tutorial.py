@@ -1,4 +1,4 @@
-"""The tutorial's commands run as they stand, in order, on real texts."""
+"""The commands of the tutorial run as written, in order, on real texts."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The commands of docs/use.md run as they stand, in order."""
+"""The commands of docs/use.md run as written, in order."""
 
 import re
 import shlex

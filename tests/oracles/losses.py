@@ -73,13 +73,22 @@ def soft_top_k(positives, negatives, k, alpha=2.0):
     return sum(a * softplus(-alpha * (s + t)) for a, (s, _) in zip(shares(positives), positives, strict=True))
 
 
-def triplet(positives, negatives, margin=0.3, k=10, temperature=0.1):
+def triplet(positives, negatives, margin=0.3, k=10, temperature=0.1, hardest_positives=None, weights="score"):
     hardest = sorted(negatives, reverse=True)[:k]
+    pairs = list(zip(shares(positives), positives, strict=True))
+    if hardest_positives is not None:
+        chosen = sorted(positives, key=lambda pair: pair[0])[:hardest_positives]
+        pairs = [(y / hardest_positives, (s, y)) for s, y in chosen]
     total = 0.0
-    for a, (s, _) in zip(shares(positives), positives, strict=True):
-        violators = [n for n in hardest if n - s + margin > 0]
-        norm = logsumexp(n / temperature for n in violators)
-        total += a * sum(math.exp(n / temperature - norm) * (n - s + margin) for n in violators)
+    for a, (s, _) in pairs:
+        hinges = [max(0.0, n - s + margin) for n in hardest]
+        raised = []
+        for n, h in zip(hardest, hinges, strict=True):
+            if weights == "score":
+                raised.append(math.exp(n / temperature if h > 0 else 0.0))
+            else:
+                raised.append(math.exp(h if weights == "hinge" else n / temperature) if h > 0 else 0.0)
+        total += a * sum(e * h for e, h in zip(raised, hinges, strict=True)) / (sum(raised) or 1.0)
     return total
 
 

@@ -1,4 +1,4 @@
-"""Every metric as a plain loop over rows, places and labels: slow, and easy to read against its formula."""
+"""Every metric as a plain loop over rows, ranks and labels: slow, and easy to compare with its formula."""
 
 from math import log, log2
 

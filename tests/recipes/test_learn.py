@@ -1,4 +1,4 @@
-"""Every recipe file trains on a small real slice: the loss falls, and P@1 is far from what chance gives."""
+"""Every recipe file trains on a small real sample: the loss falls, and P@1 is far above chance."""
 
 import json
 from pathlib import Path
@@ -21,8 +21,8 @@ SMALL = {
     "bag": ["encoder.options={dim: 64, words: 4096, bigrams: 4096, characters: 4096}", "training.epochs=6"],
     "transformer": [
         "encoder.source=minilm",
-        "encoder.query_length=12",
-        "encoder.label_length=12",
+        "encoder.query_length=8",
+        "encoder.label_length=8",
         "training.epochs=2",
     ],
 }
@@ -55,7 +55,7 @@ def floor(data):
     return max(TIMES_CHANCE * chance, TIMES_POPULAR * popular)
 
 
-def test_the_files_found_are_those_the_command_lists(capsys):
+def test_recipe_files_match_the_recipes_command(capsys):
     assert main(["recipes", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert sorted(recipe["name"] for recipe in listed) == NAMES
@@ -63,7 +63,7 @@ def test_the_files_found_are_those_the_command_lists(capsys):
     assert all(recipe["paper"] for recipe in listed)
 
 
-def test_the_floor_is_out_of_reach_for_random_scores(data):
+def test_random_scores_stay_below_the_floor(data):
     """No one of a thousand draws of random scores gets there."""
     rng = np.random.default_rng(0)
     truth = data.test.targets.toarray() > 0
@@ -71,7 +71,13 @@ def test_the_floor_is_out_of_reach_for_random_scores(data):
     assert 100 * truth[np.arange(len(data.test)), picks].mean(axis=1).max() < floor(data)
 
 
-@pytest.mark.parametrize("name", NAMES)
+def marked(name):
+    """With a transformer a recipe takes ten seconds; one of them is enough to begin with."""
+    takes_long = load_recipe(name).encoder.kind == "transformer" and name != "unidec"
+    return pytest.param(name, marks=[pytest.mark.extra] * takes_long)
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in NAMES])
 def test_recipe_learns(name, data, tmp_path):
     recipe = load_recipe(name)
     changes = [*ALL, *SMALL.get(recipe.encoder.kind, OTHERS)]

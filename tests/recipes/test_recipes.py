@@ -1,5 +1,6 @@
 """Every recipe file: found by glob, valid, short, rebuilt from what it prints; wrong keys are named."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_recipe_is_valid_short_and_rebuilds_itself(path):
         ("seed=[", "not YAML"),
     ],
 )
-def test_wrong_changes_are_one_line(change, words):
+def test_wrong_changes_give_one_line(change, words):
     with pytest.raises(SettingError) as error:
         load_recipe("unidec-cpu", [change])
     assert words in str(error.value)
@@ -64,7 +65,7 @@ def test_unknown_recipe_offers_the_nearest():
         load_recipe("unidc")
 
 
-def test_own_file(tmp_path):
+def test_a_recipe_from_a_file(tmp_path):
     (tmp_path / "mine.yaml").write_text(dump_recipe(load_recipe("unidec-cpu")))
     assert load_recipe(tmp_path / "mine.yaml") == load_recipe("unidec-cpu")
     (tmp_path / "broken.yaml").write_text("a: [1,")
@@ -73,12 +74,12 @@ def test_own_file(tmp_path):
 
 
 @pytest.mark.parametrize(("points", "size"), [(100_000, 1024), (8192, 1024), (8191, 1023), (60, 7), (5, 1)])
-def test_small_sets_have_smaller_batches_where_a_recipe_says_so(points, size):
+def test_min_batches_makes_batches_smaller_on_small_sets(points, size):
     assert load_recipe("auto").batching.size(points) == size
     assert load_recipe("unidec-cpu").batching.size(points) == 1024
 
 
-def test_published_figures_of_a_file_lie_beside_it(tmp_path):
+def test_published_figures_of_a_recipe_file_are_beside_it(tmp_path):
     assert load_published(tmp_path / "mine.yaml") == []
     (tmp_path / "published").mkdir()
     path = tmp_path / "published" / "mine.json"
@@ -109,7 +110,7 @@ def test_first_refresh_as_in_the_sources():
     assert all(refresh.every == 5 for refresh in first.values())
 
 
-def test_nothing_is_clipped_that_does_not_say_so():
+def test_gradients_are_clipped_only_if_the_recipe_says_so():
     assert all(load_recipe(name).training.clip is None for name in list_recipes())
 
 
@@ -121,7 +122,7 @@ def test_unidec_and_depsl_decay_all_groups():
     assert load_recipe("unidec").training.tables.weight_decay == 0.05
 
 
-def test_other_labels_leave_out_what_they_do_not_have():
+def test_changing_batching_labels_drops_keys_of_the_old_kind():
     batching = {"batch_size": 8, "order": "clustered", "cap": 3, "negatives": {"mined": 2}, "refresh": {"start": 1}}
     assert switch_labels(batching, "all") == {
         "batch_size": 8, "order": "clustered", "refresh": {"start": 1}, "labels": "all",
@@ -132,7 +133,80 @@ def test_other_labels_leave_out_what_they_do_not_have():
     assert "refresh" not in switch_labels(batching | {"order": "shuffled"}, "all")
 
 
-def test_a_change_of_labels_keeps_what_the_kinds_share():
+def test_a_stage_may_name_another_kind():
+    """Keys of the kind it replaces are gone; the same kind is changed key by key."""
+    stages = [
+        {"name": "one", "batching": {"order": {"kind": "by_label", "power": 0.5}, "refresh": {"start": 3}}},
+        {"name": "two", "batching": {"order": {"double_at": [2]}}, "training": {"tables": {"kind": "sgd", "lr": 0.1}}},
+    ]
+    document = {"order": {"kind": "clustered", "size": 4}, "negatives": {"mined": 1}}
+    recipe = load_recipe("unidec-cpu", [f"batching={document}", f"stages={stages}"])
+    one, two = (stage for _, stage in recipe.stage_recipes())
+    assert (one.batching.order.kind, one.batching.order.power, one.batching.refresh.start) == ("by_label", 0.5, 3)
+    assert (two.batching.order.size, two.batching.order.double_at, two.training.tables.lr) == (4, (2,), 0.1)
+
+
+def test_keys_of_a_stage_are_named_by_the_stage():
+    recipe = load_recipe("astec", ["stages.surrogate.training.tables.lr=0.5", "stages.extreme.training.epochs=3"])
+    surrogate, extreme = (stage.training for _, stage in recipe.stage_recipes())
+    assert (surrogate.tables.lr, surrogate.epochs) == (0.5, 20)
+    assert (extreme.tables.lr, extreme.epochs) == (0.001, 3)
+    for change, words in (
+        ("stages.surogate.training.epochs=3", "there is no stage 'surogate'; did you mean 'surrogate'?"),
+        ("stages.surrogate=3", "'stages.surrogate' is a whole stage"),
+        ("stages.surrogate.traning.epochs=3", "did you mean 'training'?"),
+    ):
+        with pytest.raises(SettingError, match=re.escape(words)):
+            load_recipe("astec", [change])
+
+
+def test_published_settings_by_data_set():
+    """DeepXML's learning rates and sizes; one positive drawn per text and step in the code of DEXML."""
+    astec = {entry.data: load_recipe("astec", entry.changes) for entry in load_published("astec") if not entry.variant}
+    rates = {
+        data: (recipe.stage_recipes()[0][1].training.tables.lr, recipe.stage_recipes()[1][1].training.tables.lr)
+        for data, recipe in astec.items()
+    }
+    assert rates["LF-AmazonTitles-131K"] == (0.03, 0.001)
+    assert rates["LF-AmazonTitles-1.3M"] == (0.003, 0.0005)
+    assert rates["LF-WikiSeeAlsoTitles-320K"] == rates["LF-WikiSeeAlso-320K"] == (0.005, 0.002)
+    assert rates["LF-WikiTitles-500K"] == (0.005, 0.0005)
+    assert rates["LF-Amazon-131K"] == (0.02, 0.0005)
+    assert {data for data, recipe in astec.items() if recipe.encoder.options.dim == 512} == {
+        "LF-Amazon-131K", "LF-WikiSeeAlso-320K",
+    }  # fmt: skip
+    for name in ("dexml", "dexml-hnm"):
+        drawn = {e.variant: load_recipe(name, e.changes).batching.loss_positives for e in load_published(name)}
+        assert drawn.pop("bce", "all") == "all"
+        assert (drawn.pop("soft top-5", 5), drawn.pop("soft top-100", 100)) == (5, 100)
+        assert set(drawn.values()) == {"one"}
+    mined = {
+        (e.data, e.variant): load_recipe("dexml-hnm", e.changes).batching.negatives.mined
+        for e in load_published("dexml-hnm")
+    }
+    assert mined == {
+        ("EURLex-4K", ""): 1, ("LF-AmazonTitles-131K", ""): 1, ("LF-Wikipedia-500K", ""): 10,
+        ("LF-Wikipedia-500K", "released code"): 5, ("LF-AmazonTitles-1.3M", ""): 10,
+    }  # fmt: skip
+
+
+def test_groups_of_labels_have_no_words():
+    stages = "[{name: one, space: clusters, heads: [dual]}, {name: two}]"
+    changes = [
+        "spaces={clusters: {size: 4}}",
+        "batching.negatives={bm25: 1}",
+        "batching.refresh={}",
+        f"stages={stages}",
+    ]
+    with pytest.raises(SettingError, match=r"stage one: batching.negatives.bm25: the groups of 'clusters' have no"):
+        load_recipe("unidec-cpu", [*changes, "batching.order=shuffled"])
+    with pytest.raises(SettingError, match=r"predict.weights is tree, which combines at least two heads"):
+        load_recipe("depsl-cpu", ["predict={weights: tree}"])
+    with pytest.raises(SettingError, match=r"beta has no effect: weights is not tree"):
+        load_recipe("unidec-cpu", ["predict={weights: fusion, beta: 2}"])
+
+
+def test_changing_batching_labels_keeps_shared_keys():
     everything = load_recipe("dexml-hnm-cpu", ["batching.labels=all"]).batching
     assert (everything.labels, everything.batch_size) == ("all", 1024)
     with pytest.raises(SettingError, match=r"unknown key 'batching.negatives'"):

@@ -1,6 +1,7 @@
 """Real servers: the command in a process, or the same app and protocol on a port in a thread."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import uvicorn
 
 import megalabel as ml
 from megalabel.serve.app import create_app
-from megalabel.serve.server import Connection, bind
+from megalabel.serve.connection import Connection
+from megalabel.serve.server import bind
 from megalabel.serve.settings import Settings
 
 
@@ -51,7 +53,7 @@ def running(model, **settings):
             thread.join(0.01)
         port = listener.getsockname()[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            client.port, client.engine, client.app = port, app.state.engine, app
+            client.port, client.engine, client.app, client.server = port, app.state.engine, app, server
             yield client
     finally:
         server.should_exit = True
@@ -73,10 +75,11 @@ def client(run):
 class Process:
     """A running `megalabel serve`."""
 
-    def __init__(self, run, *options, **environment):
+    def __init__(self, run, *options, files=None, **environment):
         self.process = subprocess.Popen(
             [sys.executable, "-m", "megalabel", "serve", str(run), "--port", "0", *map(str, options)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment,
+            preexec_fn=files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))),
         )  # fmt: skip
         self.line = self.process.stdout.readline()
         assert "http://" in self.line, self.process.communicate()
@@ -95,8 +98,9 @@ def start():
     """Start servers as processes; they are stopped after the test."""
     started = []
 
-    def start(run, *options, **environment):
-        started.append(Process(run, *options, **environment))
+    def start(run, *options, files=None, **environment):
+        """Start a server; ``files`` limits how many files it may open."""
+        started.append(Process(run, *options, files=files, **environment))
         return started[-1]
 
     yield start

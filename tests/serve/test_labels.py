@@ -1,6 +1,7 @@
 """GET, POST, DELETE and PATCH /labels."""
 
 import threading
+from urllib.parse import quote
 
 import pytest
 
@@ -151,3 +152,48 @@ def test_changes_under_load_are_atomic(live):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    "uid",
+    ["a/b", "/a", "a/", "a//b", "a?b=c", "a#b", "a%b", "100%25", "a b", " a ", "a+b", "a;b", "a&b", "..", "../x", "\\",
+     '"', "é", "e\u0301", "ﬁ", "中文", "👩\u200d🔬", "\u202eabc", "x" * 1000, "中" * 1000],
+)  # fmt: skip
+def test_every_uid_has_a_path(client, uid):
+    """Percent-encoded; uids are compared as they are, without normalising Unicode."""
+    path = f"/labels/{quote(uid, safe='')}".replace("..", "%2e%2e")
+    assert client.post("/labels", json={"texts": ["a label"], "uids": [uid]}).status_code == 201
+    assert client.patch(path, json={"text": "another text"}).json()["uid"] == uid
+    assert client.delete(path).json() == {"removed": 1}
+    assert client.delete(path).status_code == 404
+
+
+def test_uids_from_training_have_a_path(run, serving):
+    """A data set may have uids that could not be added now."""
+    model = ml.Model.load(run)
+    uids = [f"first{model.labels.uids[0]}", "a", "a\n", "\n", "a\nb", "\x00", "a\r\n", "x" * 5_000]
+    model.labels = ml.Labels(model.labels.texts, [*uids, *model.labels.uids[len(uids) :]])
+    with serving(model) as client:
+        for label, uid in reversed(list(enumerate(uids))):
+            answer = client.patch(f"/labels/{quote(uid, safe='')}", json={"text": "another text"})
+            assert (answer.json()["id"], answer.json()["uid"]) == (label, uid)
+            assert client.delete(f"/labels/{quote(uid, safe='')}").json() == {"removed": 1}
+        assert client.get("/model").json()["labels"] == 60 - len(uids)
+
+
+@pytest.mark.parametrize("uid", ["a\nb", "a\n", "\x00", "a\rb", "a\tb", "\x7f", "a\x85", "a\u2028b", "\x1b[31m"])
+def test_control_characters_in_uids_are_refused(client, uid):
+    before = client.get("/model").json()["labels"]
+    answer = client.post("/labels", json={"texts": ["one", "two"], "uids": ["fine", uid]})
+    assert answer.status_code == 422
+    message = answer.json()["error"]["message"]
+    assert "control character" in message
+    assert message.isprintable()
+    assert client.get("/model").json()["labels"] == before
+
+
+def test_an_invalid_path_is_no_uid(live):
+    """Bytes that are not UTF-8 must not be taken for the character that often stands for them."""
+    assert live.post("/labels", json={"texts": ["a label"], "uids": ["\ufffd"]}).status_code == 201
+    assert live.delete("/labels/%ff").status_code == 422
+    assert live.delete("/labels/%EF%BF%BD").json() == {"removed": 1}

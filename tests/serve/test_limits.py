@@ -1,5 +1,6 @@
 """Large bodies, slow clients, full queues: each gets an answer or is disconnected, and the server keeps running."""
 
+import errno
 import json
 import socket
 import threading
@@ -7,6 +8,7 @@ import time
 from contextlib import contextmanager, suppress
 
 import pytest
+import torch
 
 import megalabel as ml
 
@@ -253,3 +255,83 @@ def test_a_client_that_does_not_read_is_disconnected(run, serving):
             wait_until(lambda: 'method="POST",route="/predict",status="200"' in client.get("/metrics").text)
             assert len(read(deaf)) < 10 << 20  # of 20 MB
         assert client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you tried to"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError("std::bad_alloc"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_memory_for_a_prediction(quick, error, monkeypatch, caplog):
+    ask = {"json": {"texts": ["a", "b"]}}
+
+    def fail(*arguments, **options):
+        raise error
+
+    with monkeypatch.context() as patch:
+        for name in ("_search", "explain", "add_labels"):
+            patch.setattr(quick.engine.model, name, fail)
+        for path, body in [
+            ("/predict", {"texts": ["a", "b"]}), ("/explain", {"text": "a"}), ("/labels", {"texts": ["a label"]}),
+        ]:  # fmt: skip
+            answer = quick.post(path, json=body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "out_of_memory")
+            assert "fewer or shorter texts" in answer.json()["error"]["message"]
+            assert int(answer.headers["Retry-After"]) >= 1
+    assert "Traceback" not in caplog.text
+    assert quick.post("/predict", **ask).status_code == 200
+    assert quick.get("/model").json()["labels"] == 60
+
+
+def test_a_request_without_memory_does_not_fail_those_beside_it(run, serving, monkeypatch):
+    with serving(ml.Model.load(run)) as client:
+        search = client.engine.model._search
+
+        def fail_if_large(state, texts, *arguments, **options):
+            if "large" in texts:
+                raise MemoryError
+            return search(state, texts, *arguments, **options)
+
+        monkeypatch.setattr(client.engine.model, "_search", fail_if_large)
+        answers = {}
+
+        def post(text):
+            answers[text] = client.post("/predict", json={"texts": [text]}).status_code
+
+        threads = [threading.Thread(target=post, args=(text,)) for text in ("small", "large", "other")]
+        with blocked(client):
+            for thread in threads:
+                thread.start()
+            wait_until(lambda: client.engine.batcher.waiting == 4)
+        for thread in threads:
+            thread.join()
+        assert answers == {"small": 200, "large": 503, "other": 200}
+
+
+def test_thousands_of_equal_headers_take_no_time(narrow):
+    lines = b"a: b\r\n" * 10_000
+    with connect(narrow) as odd:
+        start = time.perf_counter()
+        odd.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n")
+        assert read(odd).startswith(b"HTTP/1.1 200")
+        assert time.perf_counter() - start < 1
+
+
+def test_freed_memory_is_returned_soon_after_requests(run, serving, monkeypatch):
+    trims = []
+    monkeypatch.setattr("megalabel.serve.middleware.trim_memory", lambda: trims.append(time.monotonic()))
+    monkeypatch.setattr("megalabel.serve.middleware._TRIM_SECONDS", 2.0)  # ten requests take less
+    with serving(ml.Model.load(run)) as client:
+        for _ in range(10):
+            assert client.get("/health").status_code == 200
+        wait_until(lambda: trims)
+        time.sleep(2.5)
+        assert len(trims) == 1  # once for all requests, and not without them
+        client.get("/health")
+        wait_until(lambda: len(trims) == 2)

@@ -1,4 +1,4 @@
-"""A device that is not there: tensors on it are real, know it as their device, and meet no other's."""
+"""A simulated device: its tensors compute like real ones and refuse to meet tensors of other devices."""
 
 from functools import partial
 
@@ -54,11 +54,11 @@ def compute(operation, args, kwargs):
         kwargs = {**kwargs, "device": torch.device("cpu")}
     held = {id(part.held): part for part in far}
     args, kwargs = tree_map_only(FarTensor, lambda part: part.held, (args, kwargs))
-    found = operation(*args, **kwargs)
+    actual = operation(*args, **kwargs)
     if not there:
-        return found
+        return actual
     # what was changed in place is the same object
-    return tree_map_only(torch.Tensor, lambda part: held[id(part)] if id(part) in held else FarTensor(part), found)
+    return tree_map_only(torch.Tensor, lambda part: held[id(part)] if id(part) in held else FarTensor(part), actual)
 
 
 class FarOperations(TorchDispatchMode):

@@ -1,4 +1,4 @@
-"""Whole runs on a device other than the CPU: nothing is left behind, and the result is that of the CPU."""
+"""Whole runs on a device other than the CPU: no tensor is left on the CPU, and the results are equal."""
 
 import json
 from dataclasses import replace
@@ -39,6 +39,17 @@ RUNS = {
         "unidec-cpu", *BAG, AGAIN, "heads.dual.loss.kind=triplet",
         "heads.classifier={kind: text_free, bias: true, loss: decoupled_softmax, weight: 0.5}",
         "batching.negatives={mined: 2, top: 10, search: hnsw}",
+    ],
+    "shared vectors, classifiers in half precision from a graph": [
+        "unidec-cpu", *BAG, AGAIN, "heads.dual={kind: shared, size: 5, private: 4, loss: softmax, weight: 0.5}",
+        "heads.classifier={kind: free, init: graph, dtype: bfloat16, weight: 0.5, "
+        "loss: {kind: triplet, k: 5, positives: 2, weights: hinge}}",
+        "training.tables={kind: sgd, lr: 0.02, momentum: 0.0}",
+    ],
+    "neighbours of labels": ["dexml-hnm-cpu", *BAG, AGAIN, "heads.dual={kind: neighbours, loss: softmax}"],
+    "frozen encoder": [
+        "unidec-cpu", *BAG, AGAIN, "freeze=[encoder]", "encoder.options.dropout=0.0",
+        "heads.dual={kind: text_free, unit_text: true, loss: softmax, weight: 0.5}",
     ],
     "refit, all heads fused": [
         "auto", *BAG, "training.epochs=1", "ngrams={words: 512, bigrams: 512, characters: 0}",
@@ -100,8 +111,8 @@ def weights(folder):
 
 def check_same(data, there, here, folders):
     """Compare two models to rounding, in all they can do."""
-    found, expected = map(weights, folders)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    actual, expected = map(weights, folders)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
     assert there.weights == pytest.approx(here.weights)
     assert there.evaluate(data).metrics == pytest.approx(here.evaluate(data).metrics, abs=0.5)
     for heads in ("all", *here.heads):
@@ -112,7 +123,7 @@ def check_same(data, there, here, folders):
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-def test_a_run_there_is_the_run_here(data, run, far, tmp_path):
+def test_a_run_on_the_device_equals_one_on_the_cpu(data, run, far, tmp_path):
     there, here = (train(data, tmp_path / device, run, device=device) for device in BOTH)
     folders = [tmp_path / device for device in BOTH]
     assert {part.device for part in [*there.network.parameters(), *there.network.buffers()]} == {far}
@@ -127,9 +138,9 @@ def test_a_run_there_is_the_run_here(data, run, far, tmp_path):
 def test_a_run_on_a_real_gpu_learns_as_on_the_cpu(data, run, tmp_path):
     there, here = (train(data, tmp_path / device, run, device=device) for device in ("cuda", "cpu"))
     assert there.network.device == torch.device("cuda", 0)
-    found, expected = (model.evaluate(data).metrics["P@1"] for model in (there, here))
-    assert found == pytest.approx(expected, abs=10)  # percent of 40 rows; dropout is not drawn alike
-    assert ml.Model.load(tmp_path / "cuda", device="cpu").evaluate(data).metrics["P@1"] == pytest.approx(found, abs=3)
+    actual, expected = (model.evaluate(data).metrics["P@1"] for model in (there, here))
+    assert actual == pytest.approx(expected, abs=10)  # percent of 40 rows; dropout is not drawn alike
+    assert ml.Model.load(tmp_path / "cuda", device="cpu").evaluate(data).metrics["P@1"] == pytest.approx(actual, abs=3)
 
 
 def test_stages_and_candidates(data, far, tmp_path):
@@ -145,12 +156,12 @@ def test_stages_and_candidates(data, far, tmp_path):
 def test_transformer(data, tiny_model, far, tmp_path):
     there, _ = (train(data, tmp_path / device, transformer(tiny_model), device=device) for device in BOTH)
     assert there.network.device == far
-    found, expected = (weights(tmp_path / device) for device in BOTH)  # padded there, packed here
-    torch.testing.assert_close(found, expected, atol=2e-4, rtol=1e-3)
+    actual, expected = (weights(tmp_path / device) for device in BOTH)  # padded there, packed here
+    torch.testing.assert_close(actual, expected, atol=2e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("first", "then"), [("auto", "cpu"), ("cpu", "auto")])
-def test_a_run_goes_on_elsewhere(data, first, then, far, tmp_path, monkeypatch):
+def test_a_run_resumes_on_another_device(data, first, then, far, tmp_path, monkeypatch):
     run = [*RUNS["clusters and mined pools"], "training.tables={kind: lazy_adamw, lr: 0.01}"]
     whole = train(data, tmp_path / "whole", run, device="cpu")
     save = phases.save_checkpoint
@@ -168,7 +179,7 @@ def test_a_run_goes_on_elsewhere(data, first, then, far, tmp_path, monkeypatch):
     check_same(data, model, whole, (tmp_path / "run", tmp_path / "whole"))
 
 
-def test_what_is_left_behind_is_found(data, far, monkeypatch):
+def test_tensors_left_on_the_cpu_are_detected(data, far, monkeypatch):
     with pytest.raises(RuntimeError, match="two devices"):
         torch.ones(2, device=far) + torch.ones(2)
     with pytest.raises(RuntimeError, match="numpy"):
@@ -179,7 +190,7 @@ def test_what_is_left_behind_is_found(data, far, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:7", "mps", "gpu"])
-def test_a_device_that_is_not_there_stops_the_run_at_once(data, name, tmp_path, monkeypatch):
+def test_a_missing_device_stops_the_run_immediately(data, name, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
     with pytest.raises(SettingError, match=f"there is no device '{name}'"):

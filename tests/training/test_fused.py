@@ -1,12 +1,14 @@
-"""Runs with heads that are fitted after training, put together by fusion."""
+"""Runs with fitted heads and fusion."""
 
 import json
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import megalabel as ml
 from megalabel.errors import MegalabelError
+from megalabel.fusion import TreeFusion
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +38,76 @@ def trained(data, small, tmp_path_factory):
     return ml.train("unidec-cpu", data, folder, changes=changes, say=lines.append), folder, lines
 
 
+@pytest.fixture(scope="module")
+def by_tree(data, small, tmp_path_factory):
+    """A run of two heads whose scores are fused by a decision tree."""
+    folder = tmp_path_factory.mktemp("tree") / "run"
+    changes = [*small, "training.epochs=4", "predict={weights: tree, beta: 0.5, candidates: 20}"]
+    return ml.train("unidec-cpu", data, folder, changes=changes), folder
+
+
+def test_a_tree_fuses_two_heads(by_tree, data):
+    model, folder = by_tree
+    assert isinstance(model.fusion, TreeFusion)
+    metrics = {heads: model.evaluate(data, heads=heads).metrics["P@1"] for heads in ("all", *model.heads)}
+    assert metrics["all"] >= min(metrics.values()) > 20
+    again = ml.Model.load(folder)
+    one, two = (each.search(data.test.texts[:40], 7) for each in (model, again))
+    assert np.array_equal(one.ids, two.ids) and np.array_equal(one.scores, two.scores)
+    assert np.all((one.scores > 0) & (one.scores < 1))
+    exclude = data.test.targets.astype(np.float32)
+    actual = again.search(data.test.texts, 5, exclude=exclude)
+    assert not any(exclude[row, label] for row in range(len(data.test)) for label in actual.ids[row] if label >= 0)
+
+
+def test_a_tree_explains_and_takes_new_labels(by_tree, data):
+    _, folder = by_tree
+    model = ml.Model.load(folder)
+    why = model.explain(data.test.texts[0])
+    assert why.rest_by == "tree" and 0 <= why.rest <= 0.5
+    assert sum(part.adds for part in why.heads) + why.rest == pytest.approx(why.total, abs=1e-6)
+    assert [part.adds for part in why.heads] == pytest.approx([0.5 * why.heads[0].score, why.heads[1].score])
+    assert why.probability == pytest.approx(model.search([data.test.texts[0]], 1).scores[0, 0], rel=1e-5)
+    text = "a label nobody trained on"
+    model.add_labels([text], ["new"])
+    assert "new" in [label.uid for label in model.predict([text], k=5)[0]]
+    assert model.explain(text, "new").points == 0
+
+
 def test_every_head_and_all_together_learn(trained, data):
     model, _, _ = trained
     assert model.heads == ["dual", "classifier", "near", "space", "linear"]
-    found = {heads: model.evaluate(data, heads=heads).metrics for heads in ("all", *model.heads)}
-    assert all(metrics["P@1"] > 20 for metrics in found.values())
-    assert found["all"]["nDCG@5"] >= max(found[name]["nDCG@5"] for name in model.heads) - 1
+    actual = {heads: model.evaluate(data, heads=heads).metrics for heads in ("all", *model.heads)}
+    assert all(metrics["P@1"] > 20 for metrics in actual.values())
+    assert actual["all"]["nDCG@5"] >= max(actual[name]["nDCG@5"] for name in model.heads) - 1
+
+
+def test_as_many_labels_as_asked_for(model, data):
+    """Heads propose 20 labels each; what k asks for beyond that follows, and the order does not depend on k."""
+    texts = data.test.texts[:7]
+    for tail in (0.0, 0.5):
+        every = model.search(texts, 60, tail=tail)
+        assert np.array_equal(np.sort(every.ids, axis=1), np.tile(np.arange(60), (7, 1)))
+        assert np.all(np.diff(every.scores, axis=1) <= 0) and np.all(every.scores > 0)
+        for k in (1, 20, 35, 59):
+            some = model.search(texts, k, tail=tail)
+            assert np.array_equal(some.ids, every.ids[:, :k])
+            assert np.allclose(some.scores, every.scores[:, :k])
+    assert [len(best) for best in model.predict(texts, k=1000)] == [60] * 7
+    top, _ = model.search_with_head_scores(texts, 60)
+    assert np.array_equal(top.ids, model.search(texts, 60).ids)
+
+
+def test_excluded_and_removed_labels_stay_out_however_many_are_asked_for(fused_run, data):
+    model = ml.Model.load(fused_run)
+    model.remove_labels([model.labels.uids[3]])
+    (added,) = model.add_labels(["a label nobody trained on"])
+    exclude = sparse.csr_matrix((np.ones(2), ([0, 0], [5, 7])), shape=(2, 61))
+    ids = model.search(data.test.texts[:2], 61, exclude=exclude).ids
+    assert sorted(set(range(61)) - set(ids[0].tolist())) == [3, 5, 7]
+    assert sorted(set(range(61)) - set(ids[1].tolist())) == [3]
+    assert (ids >= 0).sum(axis=1).tolist() == [58, 60]
+    assert added in [label.uid for label in model.predict(data.test.texts[:1], k=61)[0]]
 
 
 def test_scores_are_probabilities(trained, data):
@@ -52,7 +118,7 @@ def test_scores_are_probabilities(trained, data):
     assert abs(best.scores.mean() - truth.mean()) < 0.1
 
 
-def test_saved_and_loaded_it_says_the_same(trained, data, tmp_path):
+def test_save_and_load_keep_the_predictions(trained, data, tmp_path):
     model, folder, _ = trained
     model.save(tmp_path / "copy")
     for place in (folder, tmp_path / "copy"):
@@ -63,14 +129,14 @@ def test_saved_and_loaded_it_says_the_same(trained, data, tmp_path):
             assert np.array_equal(one.scores, two.scores)
 
 
-def test_excluded_pairs_are_never_found(trained, data):
+def test_excluded_pairs_are_never_predicted(trained, data):
     model, _, _ = trained
     exclude = data.test.targets.astype(np.float32)
-    found = model.search(data.test.texts, 5, exclude=exclude)
-    assert not any(exclude[row, label] for row in range(len(data.test)) for label in found.ids[row] if label >= 0)
+    actual = model.search(data.test.texts, 5, exclude=exclude)
+    assert not any(exclude[row, label] for row in range(len(data.test)) for label in actual.ids[row] if label >= 0)
 
 
-def test_refit_fits_the_heads_anew(model, trained, data):
+def test_refit_fits_the_heads_again(model, trained, data):
     assert model.heads == ["dual", "classifier", "memory", "linear", "label_words", "query_words", "vectors"]
     assert model.fitted.counts.sum() == data.train.targets.nnz
     rows = [memory.targets_.shape[0] for memory in (model.fitted.heads["memory"], trained[0].fitted.heads["near"])]

@@ -1,4 +1,4 @@
-"""Ctrl-C in a real process: it saves, says how to go on, and the run resumed ends as if nothing had happened."""
+"""Ctrl-C in a real process: it saves and prints how to resume, and the resumed run ends with the same result."""
 
 import contextlib
 import os
@@ -61,17 +61,17 @@ class Terminal(threading.Thread):
 
     def __init__(self, source):
         super().__init__(daemon=True)
-        self.source, self.found = source, b""
+        self.source, self.actual = source, b""
 
     def run(self):
         with contextlib.suppress(OSError):  # Linux tells the end of a terminal this way
             while part := os.read(self.source, 65536):
-                self.found += part
+                self.actual += part
 
     def said(self):
         self.join(LONGEST)
         os.close(self.source)
-        return self.found.decode(errors="replace").replace("\r\n", "\n")
+        return self.actual.decode(errors="replace").replace("\r\n", "\n")
 
 
 def go_on(said, folder, whole):
@@ -81,9 +81,9 @@ def go_on(said, folder, whole):
     name, *arguments = shlex.split(line[1])
     assert name == "megalabel"
     assert main(arguments) == 0
-    found = weights(folder)
-    assert found.keys() == whole.keys()
-    assert all(torch.equal(found[key], value) for key, value in whole.items())
+    actual = weights(folder)
+    assert actual.keys() == whole.keys()
+    assert all(torch.equal(actual[key], value) for key, value in whole.items())
 
 
 def test_on_a_terminal(whole, tmp_path):

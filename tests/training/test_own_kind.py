@@ -25,7 +25,7 @@ class ScaledSettings(DenseSettings):
 class ScaledHead(DenseHead):
     def __init__(self, settings, **arguments):
         super().__init__(settings, **arguments)
-        self.scales = nn.Parameter(torch.full((len(self.own), 1), settings.scale))
+        self.scales = nn.Parameter(torch.full((len(self.shard), 1), settings.scale))
 
     def label_rows(self, pool, projected):
         return projected * (self.scales if pool is None else self.scales.index_select(0, pool))
@@ -55,7 +55,7 @@ CHANGES = [
 ]
 
 
-def test_a_kind_of_ones_own(tmp_path, registered):
+def test_a_head_kind_defined_outside_the_package(tmp_path, registered):
     from megalabel.plan import plan
 
     data = load("synthetic:points=200,labels=20")
@@ -69,12 +69,12 @@ def test_a_kind_of_ones_own(tmp_path, registered):
     model.save(tmp_path / "more")
     again = Model.load(tmp_path / "more")
     assert again.network.head("mine").scales.shape == (21, 1)
-    assert float(again.network.head("mine").scales[20]) == 1.0
+    assert again.network.head("mine").scales[20].item() == 1.0
     assert again.predict(["another text"], k=3) == model.predict(["another text"], k=3)
     assert plan(model.recipe, data=data, memory=1e9).fits
 
 
-def test_unknown_settings_of_ones_own_kind_are_refused(registered):
+def test_unknown_settings_of_an_external_kind_are_refused(registered):
     from megalabel.errors import SettingError
     from megalabel.recipes import load_recipe
 

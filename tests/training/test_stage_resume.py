@@ -1,4 +1,4 @@
-"""Stages: what is carried on, and a run that was cut off inside any of them."""
+"""Stages: what is carried over, and resuming inside any stage."""
 
 import json
 
@@ -7,6 +7,7 @@ import torch
 
 from megalabel import load, train
 from megalabel.errors import DataError, SettingError
+from megalabel.recipes.load_recipe import load_recipe, make_recipe
 from megalabel.training.loop import Loop
 
 RECIPE = """
@@ -71,7 +72,7 @@ def test_resume_inside_any_stage_is_exact(recipe, data, whole, tmp_path, monkeyp
     assert all(torch.equal(again[name], whole[name]) for name in whole)
 
 
-def test_a_run_begins_from_another(recipe, data, tmp_path):
+def test_a_run_starts_from_another_run(recipe, data, tmp_path):
     first = train("depsl-cpu", data, tmp_path / "first", changes=SMALL)
     second = train("unidec-cpu", data, tmp_path / "second", changes=[
         *SMALL, f"init_from={tmp_path / 'first'}", "freeze=[encoder, dual]",
@@ -79,6 +80,22 @@ def test_a_run_begins_from_another(recipe, data, tmp_path):
     for name, value in weights(first).items():
         assert torch.equal(weights(second)[name], value), name
     assert {name for name, _ in second.network.named_parameters()} > set(weights(first))
+
+
+def test_what_cannot_begin_from_another_run(data, tmp_path):
+    train("depsl-cpu", data, tmp_path / "first", changes=SMALL)
+    base = load_recipe("depsl-cpu", SMALL).model_dump(mode="json", by_alias=True)
+    head, bag = base["heads"]["dual"], base["encoders"]["encoder"]
+    for change, words in (
+        ({"encoder": bag | {"options": bag["options"] | {"dim": 16}}}, "options.dim is 16, but it was trained with 8"),
+        ({"encoder": {"kind": "inception", "source": None}}, "kind is 'inception', but it was trained as 'bag'"),
+        ({"encoders": {"mine": bag}, "heads": {"other": head}}, "has no weights for mine, other"),
+    ):
+        document = {key: value for key, value in base.items() if key != "encoders"}
+        recipe = make_recipe(document | {"init_from": str(tmp_path / "first")} | change)
+        with pytest.raises(SettingError, match=words) as error:
+            train(recipe, data, tmp_path / words[:4])
+        assert "\n" not in str(error.value)
 
 
 def test_mistakes_in_stages(recipe, data, tmp_path):
@@ -110,7 +127,7 @@ SMALL = [
 ]  # fmt: skip
 
 
-def test_patience_ends_a_training_that_does_not_get_better(data, tmp_path):
+def test_patience_stops_training_without_improvement(data, tmp_path):
     changes = [*SMALL, "training.epochs=6", "training.encoder.lr=1.0e-12", "training.tables.lr=1.0e-12"]
     train("depsl-cpu", data, tmp_path / "run", changes=[*changes, "training.patience=2"])
     log = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Runs in stages: each leaves its encoder to the next, and a killed run goes on in the stage it was in."""
+"""Runs in stages: each passes its encoder on, and a killed run resumes in its stage."""
 
 import json
 import os
@@ -87,9 +87,9 @@ def test_kill_9_in_any_stage_and_resume_give_the_same_weights(recipe, tmp_path):
     last = start(recipe, killed)
     _, errors = last.communicate()
     assert last.returncode == 0, errors.decode()
-    expected, found = weights(tmp_path / "whole"), weights(killed)
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    expected, actual = weights(tmp_path / "whole"), weights(killed)
+    assert expected.keys() == actual.keys()
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
 
 
 def test_the_frozen_encoder_is_that_of_the_stage(recipe, tmp_path):
@@ -132,7 +132,7 @@ def test_gandalf_rows_reach_every_stage(recipe, tmp_path):
         ("heads.classifier.loss=null", "loss is null"),
     ],
 )
-def test_wrong_stages_are_one_line(change, words):
+def test_wrong_stages_give_one_line(change, words):
     with pytest.raises(SettingError) as error:
         load_recipe("astec-cpu", [change])
     assert words in str(error.value)

@@ -53,7 +53,7 @@ batching: {{batch_size: 32, positives: all}}
 {TRAINING}
 stages:
   - {{name: encoder_first, heads: [dual]}}
-  - {{name: classifier, freeze: [encoder, dual], training: {{epochs: 2}}}}
+  - {{name: classifier, freeze: [encoder], training: {{epochs: 2}}}}
 """
 
 

@@ -1,4 +1,4 @@
-"""There may be no place to keep machine code, and nobody pays for numba who does not use it."""
+"""Compiled code works without a cache folder, and numba is loaded only if it is used."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from megalabel.compiled import compiled
 module = import_module("megalabel.compiled")
 
 
-def test_without_a_place_to_keep_it_code_is_compiled_anew(monkeypatch):
+def test_without_a_cache_folder_code_is_compiled_each_time(monkeypatch):
     def njit(**options):
         if options.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")

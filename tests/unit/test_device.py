@@ -19,7 +19,7 @@ def machine(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "cuda", "found"),
+    ("name", "cuda", "actual"),
     [
         ("auto", 0, "cpu"),
         ("auto", 2, "cuda:0"),
@@ -29,9 +29,9 @@ def machine(monkeypatch):
         ("mps", 0, "mps"),
     ],
 )
-def test_devices_that_are_there(machine, name, cuda, found):
+def test_available_devices(machine, name, cuda, actual):
     machine(cuda, mps=True)
-    assert find_device(name) == torch.device(found)
+    assert find_device(name) == torch.device(actual)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_devices_that_are_there(machine, name, cuda, found):
         ("cpu:0", 1, "there is no device 'cpu:0'; choose"),
     ],
 )
-def test_devices_that_are_not(machine, name, cuda, words):
+def test_missing_devices(machine, name, cuda, words):
     machine(cuda)
     with pytest.raises(SettingError) as error:
         find_device(name)

@@ -13,7 +13,7 @@ def plain(state):
     return state ^ (state >> 31)
 
 
-def test_against_whole_numbers():
+def test_equals_python_integers():
     state = 42
     for _ in range(100):
         state = (state + int(STEP)) & MASK

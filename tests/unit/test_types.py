@@ -50,7 +50,7 @@ def test_joining_equals_lists(first, second):
     assert lists(tokens_of(first) + tokens_of(second)) == first + second
 
 
-def test_unique_is_exact_when_hashes_meet(monkeypatch):
+def test_unique_is_exact_despite_hash_collisions(monkeypatch):
     rows = [[1, 2], [3], [1, 2], [], [3]]
     monkeypatch.setattr(np, "cumprod", lambda powers: np.zeros_like(powers))  # every text gets the same hash
     few, inverse = tokens_of(rows).unique()
@@ -58,7 +58,7 @@ def test_unique_is_exact_when_hashes_meet(monkeypatch):
     assert inverse.tolist() == [0, 1, 0, 2, 1]
 
 
-def test_mapped_ids_are_read_where_they_lie(tmp_path):
+def test_mapped_ids_are_not_copied(tmp_path):
     (tmp_path / "ids").write_bytes(np.arange(6, dtype=np.uint16).tobytes())
     (tmp_path / "offsets").write_bytes(np.array([0, 2, 2, 6], dtype=np.int64).tobytes())
     mapped = Tokens(

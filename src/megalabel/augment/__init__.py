@@ -1,8 +1,8 @@
-"""More training rows made from train rows and label texts: every augmentation is ``Dataset -> Dataset``.
+"""Additional training rows from train rows and label texts: every augmentation is ``Dataset -> Dataset``.
 
-Only train changes; val, test and the propensities do not change. Hold validation
-rows out *before* augmenting: a label text that learnt from a row must not see that row
-held out afterwards. ``megalabel train --set augment=gandalf`` keeps that order by itself.
+Only train changes, not val, test or the propensities. Hold validation rows out *before*
+augmenting: otherwise the targets of label texts contain validation pairs.
+``megalabel train --set augment=gandalf`` does it in that order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the augmentations share: the base class of their settings, checks, uids of new rows."""
+"""Shared by augmentations: the base class of their settings, checks, uids of new rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Augmentation(Settings):
         """Return the data set with augmented train rows.
 
         Args:
-            data: the data set; val, test and propensities stay as they are.
+            data: the data set; val, test and propensities do not change.
             seed: seed of all draws.
             token_table: returns the token vectors and tokens of a pretrained model; only synonyms calls it.
         """
@@ -57,7 +57,7 @@ def how_many(share: float, total: int) -> int:
 
 
 def name_rows(kind: str, names: Iterable[object], known: Sequence[str]) -> list[str]:
-    """Return uids ``kind:name`` for new rows; a uid that exists already is an error."""
+    """Return uids ``kind:name`` for new rows; an existing uid is an error."""
     uids = [f"{kind}:{name}" for name in names]
     clash = next(iter(set(uids).intersection(known)), None)
     if clash is not None:

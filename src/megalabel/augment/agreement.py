@@ -1,4 +1,4 @@
-"""Are the targets of label texts right? Where a label's text is a train text too, train knows."""
+"""Check the targets of label texts against train rows of the same text."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ __all__ = ["Agreement", "agreement"]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far added rows agree with the train rows of the same text."""
+    """How many targets of added rows agree with the train rows of the same text."""
 
-    texts: int  # added rows whose text train has already
-    targets: int  # their targets, the label of the text itself left out
-    right: int  # those that the train row of this text has too
+    texts: int  # added rows whose text is also a train text
+    targets: int  # their targets, without the label of the text itself
+    right: int  # targets that the train row of the same text has too
 
     @property
     def share(self) -> float:
-        """Return the share of targets that are right, 0 where there are none."""
+        """Return the share of targets that are right, 0 if there are none."""
         return self.right / max(1, self.targets)
 
 
 def agreement(before: Dataset, after: Dataset) -> Agreement:
     """Compare the rows that an augmentation added with train rows of the same text.
 
-    Gandalf takes labels that are relevant together for relevant to each other's texts. That
-    is so for "bought together" or "see also", and not for relations with a direction ("depends
-    on") or between siblings: this tells before training, where texts of labels are train
-    texts as well. A label's text has itself as a target by definition; that one does not count.
+    Gandalf assumes that labels of the same points are relevant to each other's texts. This is
+    true of "bought together" or "see also", but not of relations with a direction ("depends
+    on") or between siblings. If label texts are also train texts, this check shows it before
+    training. A label text has its own label as a target by definition, which is not counted.
 
     Args:
-        before: the set as it was.
-        after: the set that :func:`~megalabel.augment.gandalf` made of it.
+        before: the original set.
+        after: the result of :func:`~megalabel.augment.gandalf`.
 
     >>> from megalabel import Dataset
     >>> from megalabel.augment import gandalf
@@ -57,17 +57,17 @@ def agreement(before: Dataset, after: Dataset) -> Agreement:
     ]
     if not pairs:
         return Agreement(0, 0, 0)
-    rows, same, own = np.array(pairs, dtype=np.int64).T
+    rows, same, labels = np.array(pairs, dtype=np.int64).T
     targets, truth = (
         _pattern(split.targets[numbers]) for split, numbers in ((after.train, rows), (before.train, same))
     )
-    itself = _pattern(sparse.csr_matrix((np.ones(len(own)), (np.arange(len(own)), own)), shape=targets.shape))
+    itself = _pattern(sparse.csr_matrix((np.ones(len(labels)), (np.arange(len(labels)), labels)), shape=targets.shape))
     others = targets - targets.multiply(itself)
     return Agreement(len(pairs), int(others.sum()), int(others.multiply(truth).sum()))
 
 
 def _pattern(matrix: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return the cells that are not zero as ones."""
+    """Return the non-zero cells as ones."""
     ones = sparse.csr_matrix(matrix, dtype=np.float32, copy=True)
     ones.eliminate_zeros()
     ones.data[:] = 1

@@ -80,51 +80,51 @@ def gandalf(
     rows: int | Literal["train"] | None = None,
     seed: int = 0,
 ) -> Dataset:
-    r"""Add every label's text to train as a query whose targets say which labels go with it.
+    r"""Add every label text to train as a query; its targets are the labels that occur with it.
 
     .. math::
         \hat G = Y^T Y, \qquad c_{ij} = \hat G_{ij} / \hat G_{jj} \approx P(Y_i = 1 | Y_j = 1), \qquad
         y^G_{ij} = c_{ij} \text{ if } c_{ij} > \delta \text{ else } 0
 
-    The row of label text z_j has the targets c_{.j}, in (0, 1], itself at 1; c is divided
-    by the count of the query side j and is not symmetric. A label without a train point
-    has itself only. Kharbanda et al. 2024, "Learning label-label correlations in extreme
-    multi-label classification via label features" (Gandalf, arXiv 2405.04545). Model,
-    prediction and the memory of a step are as before; an epoch has L more rows.
+    The row of label text z_j has the targets c_{.j}, in (0, 1], with label j at 1; c is
+    divided by the count of the query label j and is not symmetric. A label without train
+    points has itself only. Kharbanda et al. 2024, "Learning label-label correlations in extreme
+    multi-label classification via label features" (Gandalf, arXiv 2405.04545). The
+    model, prediction and the memory of a step do not change; an epoch has L more rows.
 
-    The graph is built from train alone, without its filter pairs; val, test and the
-    propensities are untouched. Hold validation rows out first, as
-    :func:`megalabel.train` does: the graph must not contain validation pairs. Filter pairs belong to the
-    real rows: a label's own text as a query has itself as a positive.
+    The graph is built from the train rows only, without their filter pairs; val, test and
+    propensities do not change. Hold validation rows out first, as :func:`megalabel.train`
+    does: the graph must not contain validation pairs. Filter pairs apply to the original rows
+    only: a label text as a query has its own label as a positive.
 
     Args:
         data: the set; every label needs a text.
         delta: targets must be above it, in [0, 1).
-        max_targets: largest number of targets of a label text, itself among them. The largest
-            targets are kept, ties are drawn; None for no limit, as in the paper. Where some points have very many
-            labels, a label whose only point is one of these would have all of them as
-            targets, at 1, and a step of such rows would cost more than one of train rows.
+        max_targets: largest number of targets of a label text, including its own label. The
+            largest targets are kept, ties are broken at random; None for no limit, as in the
+            paper. Without a limit, a label whose only point has very many labels gets all of
+            them as targets, at 1, and a step of such rows costs more than one of train rows.
         graph: ``counts`` is c above (:func:`megalabel.graphs.cooccurrence`); ``walk`` takes
-            visits of a random walk over train (:func:`megalabel.graphs.random_walk`, then
-            :func:`megalabel.graphs.walk_targets`); or targets of your own [L, L], row j for
-            label text j, whose diagonal is taken as 1.
-        targets: ``conditional``, y^G above; ``self``, every label text has itself only
-            (Z^1, no graph); ``glas``, sigma(S) for the pairs with S > delta, where
-            S = (C + C^T) / 2 is symmetric with diagonal 1, so a label text has itself at
-            sigma(1) = 0.73: the optimum of BCE is then that of the regulariser of Guo et
-            al. 2019. Pairs outside have sigma(0) = 1/2 in
-            the formula, which would make every label half relevant to every other: they
-            are negatives.
-        below_delta: what pairs of the graph are that are no targets (c <= delta, or beyond
-            ``max_targets``): ``negative``, or ``mask`` for neither right nor wrong (filter pairs
-            of the new rows).
+            the visits of a random walk over train (:func:`megalabel.graphs.random_walk`, then
+            :func:`megalabel.graphs.walk_targets`); or a matrix of targets [L, L], row j for
+            label text j; its diagonal counts as 1.
+        targets: ``conditional``, y^G above; ``self``, every label text has its own label
+            only (Z^1, no graph); ``glas``, sigma(S) for the pairs with S > delta, where
+            S = (C + C^T) / 2 is symmetric with diagonal 1, so its own label has the
+            target sigma(1) = 0.73: the optimum of BCE is then that of the regulariser of Guo et
+            al. 2019. In the formula, all other pairs have
+            sigma(0) = 1/2, which would make every label half relevant to every other;
+            here they are negatives.
+        below_delta: how to treat pairs of the graph that are not targets (c <= delta, or
+            beyond ``max_targets``): as ``negative``, or ``mask`` them (filter pairs of the new
+            rows).
         share: share of the labels whose text is added.
-        sample: how these are drawn: ``uniform``, or ``tail``, from bins of labels that
-            hold the same number of train pairs each, rarest labels first.
+        sample: how these are drawn: ``uniform``, or ``tail``: from the rarest of five bins of
+            labels with equal numbers of train pairs first.
         rows_kept: ``both`` adds label texts to the train rows, ``labels`` replaces the train rows.
-        rows: draw that many of all rows, uniformly without replacement; ``train`` for as
-            many as train had, the same cost for an epoch.
-        seed: of all draws.
+        rows: keep that many of all rows, drawn uniformly without replacement; ``train`` keeps
+            the number of rows, and so the cost of an epoch.
+        seed: random seed.
 
     >>> from megalabel import Dataset
     >>> data = Dataset.from_lists(
@@ -153,8 +153,8 @@ def gandalf(
     )
     picked = _pick(np.bincount(known.indices, minlength=len(data.labels)), share, sample, rng)
     new = _label_rows(data, label_targets, masked, picked)
-    whole = train + new if rows_kept == "both" else new
-    return data.replace(train=_draw(whole, len(train) if rows == "train" else rows, rng))
+    all_rows = train + new if rows_kept == "both" else new
+    return data.replace(train=_draw(all_rows, len(train) if rows == "train" else rows, rng))
 
 
 def _check(
@@ -210,7 +210,7 @@ def _targets(
 def _conditional(
     known: sparse.csr_matrix, graph: str | sparse.csr_matrix, floor: float, seed: int
 ) -> sparse.csr_matrix:
-    """Return what label text j would say of label i at (j, i): [L, L], values in (0, 1], diagonal 1."""
+    """Return the target of label i for label text j at (j, i): [L, L], values in (0, 1], diagonal 1."""
     if isinstance(graph, str):
         choose("graph", graph, ("counts", "walk"))
         return cooccurrence(known, floor) if graph == "counts" else walk_targets(random_walk(known, seed=seed), floor)
@@ -224,8 +224,8 @@ def _conditional(
         raise DataError("the graph has no edges", remedy="build it from the train part, or choose targets='self'")
     if not (np.all(graph.data > 0) and np.all(graph.data <= 1)):
         raise DataError("values of the graph must lie in (0, 1]", remedy="divide each row by its diagonal")
-    own = sparse.csr_matrix(graph, dtype=np.float32)
-    return own - sparse.diags(own.diagonal() - 1, format="csr", dtype=np.float32)
+    matrix = sparse.csr_matrix(graph, dtype=np.float32)
+    return matrix - sparse.diags(matrix.diagonal() - 1, format="csr", dtype=np.float32)
 
 
 def _above(matrix: sparse.csr_matrix, delta: float) -> sparse.csr_matrix:
@@ -252,8 +252,8 @@ def _pick(counts: NDArray[np.int64], share: float, sample: str, rng: np.random.G
     number = how_many(share, len(counts))
     if number == len(counts):
         return np.arange(number)
-    chance = rng.random(len(counts))
-    order = np.argsort(chance) if sample == "uniform" else np.lexsort((chance, -volume_groups(counts, BINS)))
+    draws = rng.random(len(counts))
+    order = np.argsort(draws) if sample == "uniform" else np.lexsort((draws, -volume_groups(counts, BINS)))
     return np.sort(order[:number])
 
 

@@ -1,4 +1,4 @@
-"""Label-MixUp: rows halfway between a row and a label text."""
+"""Label-MixUp: rows that mix a train row and a label text."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def label_mixup(data: Dataset, *, share: float = 1.0, alpha: float = 1.0, seed: 
 
     .. math:: x = \lambda x_a \oplus (1 - \lambda) z_l, \qquad y = \lambda y_a + (1 - \lambda) e_l
 
-    The comparison of the Gandalf paper (Kharbanda et al. 2024, arXiv 2405.04545), which
-    does not say which label meets which row: here any label, all equally likely, so that a
-    rare label is seen as often as a frequent one. How texts are mixed, and that it is a
-    reading on words of what was meant for vectors: see :func:`mixup`.
+    A baseline of the Gandalf paper (Kharbanda et al. 2024, arXiv 2405.04545), which does not
+    say which label is mixed with which row: here labels are drawn uniformly, so that a rare
+    label is seen as often as a frequent one. :func:`mixup` explains how texts are mixed, in
+    words instead of vectors.
 
     Args:
         data: the set; every label needs a text; only train grows.
         share: mixed rows, as a share of the train rows.
-        alpha: 1 draws the share uniformly; below, most rows stay close to one of the two.
-        seed: of all draws.
+        alpha: 1 draws the share uniformly; below 1, most rows stay close to one of the two.
+        seed: random seed.
 
     >>> from megalabel import Dataset
     >>> rows = [("red leather shoe", [0]), ("blue hat", [1])]
@@ -56,7 +56,7 @@ def label_mixup(data: Dataset, *, share: float = 1.0, alpha: float = 1.0, seed: 
     train, rng = data.train, np.random.default_rng(seed)
     number, size = how_many(share, len(train)), len(data.labels)
     rows = np.sort(rng.choice(len(train), number, replace=False))
-    own = Split(data.labels.texts, sparse.identity(size, dtype=np.float32, format="csr"), data.labels.uids)
+    label_rows = Split(data.labels.texts, sparse.identity(size, dtype=np.float32, format="csr"), data.labels.uids)
     uids = name_rows("label_mixup", rows.tolist(), train.uids)
     pairs = np.stack([rows, rng.integers(0, size, number)], axis=1)
-    return data.replace(train=train + mix(train, own, pairs, uids, alpha=alpha, rng=rng))
+    return data.replace(train=train + mix(train, label_rows, pairs, uids, alpha=alpha, rng=rng))

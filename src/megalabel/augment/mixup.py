@@ -1,4 +1,4 @@
-"""MixUp: rows halfway between two rows."""
+"""MixUp: rows that mix two train rows."""
 
 from __future__ import annotations
 
@@ -37,20 +37,19 @@ def mixup(data: Dataset, *, share: float = 1.0, alpha: float = 1.0, seed: int = 
 
     .. math:: x = \lambda x_a \oplus (1 - \lambda) x_b, \qquad y = \lambda y_a + (1 - \lambda) y_b
 
-    Zhang et al. 2018, "mixup: beyond empirical risk minimization", equation 1, mixes
-    inputs that are vectors. Texts are not, so this is a reading of it on words, not the
-    original: a share drawn from Beta(alpha, alpha) of one text (a run of its words) is
-    written before the rest to 1 of the other, and lambda is the share of the words that
-    came from each. For an encoder that averages word vectors the vector of the new text
-    *is* the mix, lambda times the mean of the words of one plus (1 - lambda) times that of the
-    other, up to its length; for other encoders it is like it. Mixing the vectors themselves
-    would need the encoder, which no data set knows.
+    Zhang et al. 2018, "mixup: beyond empirical risk minimization", equation 1, mixes input
+    vectors. Here words are mixed instead: consecutive words of one text, a share drawn from
+    Beta(alpha, alpha), are followed by consecutive words of the other, the share that remains;
+    lambda is the share of words from each. For an encoder that averages word vectors, the new
+    text has the mixed vector, lambda times the mean of one plus (1 - lambda) times the mean of
+    the other, up to its length; for other encoders it is similar. Mixing the vectors would
+    need the encoder, which a data set does not have.
 
     Args:
         data: the set; only train grows.
-        share: mixed rows, as a share of the train rows; each has a first row of its own.
-        alpha: 1 draws the share uniformly; below, most rows stay close to one of the two.
-        seed: of all draws.
+        share: mixed rows, as a share of the train rows; each has a different first row.
+        alpha: 1 draws the share uniformly; below 1, most rows stay close to one of the two.
+        seed: random seed.
 
     >>> from megalabel import Dataset
     >>> rows = [("red leather shoe", [0]), ("blue hat", [1])]
@@ -78,10 +77,10 @@ def mix(
 ) -> Split:
     """Return one row for each pair [n, 2] of a row of ``first`` and a row of ``second``.
 
-    Of each text a run of words is kept, a share drawn from Beta(alpha, alpha) of one and
-    the rest to 1 of the other, at least one word; targets are weighted by the share of the
-    words each brought. A filter pair of either row stays one unless the other row has it as
-    a target.
+    Consecutive words of each text are kept, a share drawn from Beta(alpha, alpha) of one and
+    the remaining share of the other, at least one word each; targets are weighted by the share
+    of words from each. A filter pair of one row is kept unless the other row has it as a
+    target.
     """
     if not alpha > 0:
         raise SettingError(f"alpha must be above 0, not {alpha}", remedy="1 draws shares uniformly")
@@ -104,7 +103,7 @@ def mix(
 
 
 def _run(words: list[str], share: float, position: float) -> list[str]:
-    """Return a run of neighbouring words, that share of them and at least one; ``position`` in [0, 1) says where."""
+    """Return consecutive words, this share of all and at least one, starting at the relative ``position`` in [0, 1)."""
     size = min(len(words), max(1, round(share * len(words))))
     start = int(position * (len(words) - size + 1))
     return words[start : start + size]

@@ -1,4 +1,4 @@
-"""Synonym replacement: rows with some words exchanged for words of near meaning."""
+"""Synonym replacement: copies of rows with some words replaced by similar ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SynonymsSettings", "synonyms"]
 
 WORD = re.compile(r"[^\W\d_]{3,}")  # shorter ones are mostly articles and endings
-BLOCK = 1024  # words whose similarities are held at once
+BLOCK = 1024  # words compared at a time
 
 
 class SynonymsSettings(Augmentation):
@@ -48,12 +48,12 @@ def synonyms(
     top: int = 5,
     seed: int = 0,
 ) -> Dataset:
-    """Add copies of train rows with some of their words replaced by near ones; targets and filter pairs stay.
+    """Add copies of train rows with some words replaced by similar ones; targets and filter pairs are copied.
 
-    Near are the ``top`` words with the largest cosine of token vectors, such as the rows
-    of a pretrained model's token table; one of them is drawn at random. Only whole words of
-    letters that are in the vocabulary are replaced, by other such words. A row without any
-    gets no copy. Synonym replacement after Wei and Zou 2019, "EDA: easy data augmentation
+    Similar words are the ``top`` words with the largest cosine of token vectors, such as the
+    rows of a pretrained model's token table; one of them is drawn at random. Only whole words
+    of letters in the vocabulary are replaced, by other such words. A row without any gets no
+    copy. Synonym replacement after Wei and Zou 2019, "EDA: easy data augmentation
     techniques", with vectors in place of a thesaurus.
 
     Args:
@@ -63,7 +63,7 @@ def synonyms(
         share: share of the train rows that get a copy.
         words: share of a text's known words that are replaced, at least one.
         top: nearest words to choose from.
-        seed: of all draws.
+        seed: random seed.
 
     >>> from megalabel import Dataset
     >>> data = Dataset.from_lists([("Big shoe, 42", [0])], [("shoe", [0])], ["shoe"])
@@ -105,7 +105,7 @@ def _pick(text: str, known: dict[str, int], words: float, rng: np.random.Generat
 def _near_words(
     vectors: NDArray[np.float32], known: dict[str, int], words: list[str], top: int
 ) -> dict[str, list[str]]:
-    """Return the nearest other words of each words one."""
+    """Return the nearest other words of each word."""
     names = list(known)
     position = {name: n for n, name in enumerate(names)}
     table = np.asarray(vectors, dtype=np.float32)[list(known.values())]
@@ -114,9 +114,9 @@ def _near_words(
     near = {}
     for start in range(0, len(words), BLOCK):
         part = words[start : start + BLOCK]
-        own = np.array([position[word] for word in part])
-        cosines = table[own] @ table.T
-        cosines[np.arange(len(own)), own] = -np.inf
+        columns = np.array([position[word] for word in part])
+        cosines = table[columns] @ table.T
+        cosines[np.arange(len(columns)), columns] = -np.inf
         best = np.argpartition(-cosines, top - 1, axis=1)[:, :top]
         near.update({word: [names[i] for i in row] for word, row in zip(part, best.tolist(), strict=True)})
     return near
@@ -125,7 +125,7 @@ def _near_words(
 def _exchange(
     text: str, places: list[tuple[int, int, str]], near: dict[str, list[str]], rng: np.random.Generator
 ) -> str:
-    """Return the text with a near word at each place, with a capital where one was."""
+    """Return the text with the words replaced; capital letters are kept."""
     parts, done = [], 0
     for start, end, word in places:
         other = near[word][int(rng.integers(len(near[word])))]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from megalabel.batching._random import generator
+    from megalabel.batching.bm25 import mine_bm25
     from megalabel.batching.candidates import CandidateBuilder
     from megalabel.batching.clusters import balanced_clusters
     from megalabel.batching.log_q import EntryChance, LogQ, RunningLogQ
@@ -40,6 +41,7 @@ _HOME = {
     "balanced_clusters": "clusters",
     "generator": "_random",
     "mine": "negatives",
+    "mine_bm25": "bm25",
 }
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "balanced_clusters",
     "generator",
     "mine",
+    "mine_bm25",
 ]
 
 

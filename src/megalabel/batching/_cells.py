@@ -55,7 +55,7 @@ def most_frequent(
     rng: np.random.Generator,
     excluded: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """Return the ``limit`` most frequent distinct labels that are not ``excluded`` (sorted); ties by chance."""
+    """Return the ``limit`` most frequent distinct labels that are not ``excluded`` (sorted); ties at random."""
     distinct, counts = np.unique(labels, return_counts=True)
     if excluded is not None:
         new = ~places(excluded, distinct)[1]

@@ -1,4 +1,4 @@
-"""Random numbers by name: where one is in a run says which numbers come."""
+"""Random generators that depend only on the position in a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["generator"]
 
 
 def generator(seed: int, *path: int | str) -> np.random.Generator:
-    """Return the generator of one place in a run, such as ("pool", epoch, step).
+    """Return the generator of one position in a run, such as ("pool", epoch, step).
 
-    Nothing is carried from place to place, so a run that was cut off and goes on draws
-    the same numbers as one that never stopped, whatever the number of workers.
+    No state is carried from one position to the next, so a resumed run draws the same
+    numbers as one that never stopped, whatever the number of workers.
 
     >>> bool(generator(7, "pool", 2, 31).random() == generator(7, "pool", 2, 31).random())
     True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -25,27 +26,26 @@ __all__ = ["CandidateBuilder"]
 
 @dataclass(frozen=True, eq=False)
 class CandidateBuilder:
-    """Score each row of a batch against a list of its own: its positives, its shortlist, some at random.
+    """Build a list of candidates for each row of a batch: its positives, labels of its shortlist, random labels.
 
     Astec (Dahiya et al., WSDM 2021, "DeepXML", section 3) trains the classifiers of millions of
-    labels on such lists. A drawn label that is a positive of the row or filtered is left out, so
-    that no positive is ever a negative; no label stands twice in a row. Rows without a positive
+    labels on such lists. A drawn label that is a positive of the row or filtered is dropped, so
+    that no positive is ever a negative; a row has no duplicate labels. Rows without a positive
     are dropped.
 
     Args:
         targets: [N, L] relevance of the training rows, values in (0, 1].
         filter: [n, 2] pairs (row, label) that are neither right nor wrong, or None.
         positives: which positives of a row are candidates.
-        lists: [N, top] label ids per training row from :func:`~megalabel.batching.negatives.mine`, padded
-            with -1.
-        mined: how many of its list a row gets, drawn anew in every step.
-        uniform: how many labels at random a row gets.
-        loss_positives: which of the row's candidates that are positives are targets.
-        unsampled: what becomes of the others: "mask" takes them out of the loss, "negative" leaves them
-            in it as negatives.
+        lists: pairs of label ids [N, top] per training row from :func:`~megalabel.batching.negatives.mine`,
+            padded with -1, and how many of them each row gets, drawn again in every step.
+        uniform: random labels per row.
+        loss_positives: which positives among the candidates are targets.
+        unsampled: what happens to the others: "mask" removes them from the loss, "negative" uses them as
+            negatives.
 
     >>> from scipy.sparse import csr_matrix
-    >>> builder = CandidateBuilder(csr_matrix(np.eye(2, 9)), lists=np.array([[4, 7], [5, -1]], dtype=np.int32), mined=2)
+    >>> builder = CandidateBuilder(csr_matrix(np.eye(2, 9)), lists=[(np.array([[4, 7], [5, -1]]), 2)])
     >>> batch = builder.build(np.array([1, 0]), rng=np.random.default_rng(0))
     >>> batch.view.candidates.tolist(), batch.view.targets.dense().tolist()
     ([[1, -1, 5], [0, 4, 7]], [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
@@ -54,18 +54,17 @@ class CandidateBuilder:
     targets: csr_matrix
     filter: NDArray[np.int64] | None = None
     positives: Picker = field(default_factory=All)
-    lists: NDArray[np.int32] | None = None
-    mined: int = 0
+    lists: Sequence[tuple[NDArray[np.int32], int]] = ()
     uniform: int = 0
     loss_positives: Picker = field(default_factory=All)
     unsampled: Literal["mask", "negative"] = "mask"
 
     def __post_init__(self) -> None:
-        if self.mined < 0 or self.uniform < 0:
+        if self.uniform < 0 or any(count < 0 for _, count in self.lists):
             raise SettingError("the number of labels drawn for a row must not be negative")
 
     def build(self, rows: NDArray[np.int64], *, rng: np.random.Generator) -> Batch:
-        """Return the batch of distinct ``rows`` [B]; its pool is every candidate once, ascending."""
+        """Return the batch of distinct ``rows`` [B]; its pool holds all distinct candidates, ascending."""
         truth = self._truth
         rows = np.asarray(rows, dtype=np.int64)
         rows = rows[truth.indptr[rows + 1] > truth.indptr[rows]]
@@ -111,12 +110,12 @@ class CandidateBuilder:
         }
 
     def _drawn(self, rows: NDArray[np.int64], cells: Cells, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return labels [B, s] in ascending order, -1 in place of what must not be a negative."""
+        """Return labels [B, s] in ascending order, -1 in place of labels that must not be negatives."""
         labels = self.targets.shape[1]
         parts = [rng.integers(labels, size=(len(rows), self.uniform))]
-        if self.lists is not None and self.mined:
-            lists = self.lists[rows].astype(np.int64)
-            parts.append(rng.permuted(lists, axis=1)[:, : self.mined] if self.mined < lists.shape[1] else lists)
+        for lists, count in self.lists:
+            row_lists = lists[rows].astype(np.int64)
+            parts.append(rng.permuted(row_lists, axis=1)[:, :count] if count < row_lists.shape[1] else row_lists)
         drawn = np.sort(np.concatenate(parts, axis=1), axis=1)
         drawn[:, 1:][drawn[:, 1:] == drawn[:, :-1]] = -1
         ignored = gather(self._filtered, rows)

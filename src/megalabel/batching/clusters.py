@@ -32,17 +32,17 @@ def balanced_clusters(vectors: Tensor | NDArray[np.floating], size: int, *, seed
     ceil(N / K), never above ``size``.
 
     All clusters of a level are split together. One with more than 32,768 rows finds its
-    centres on a random 32,768 of them; all rows then take part in the cut. The vectors are
-    neither moved nor copied (but for a type other than float32); further memory is at most
-    that of two centres per cluster. Equal seed, equal clusters, for any number of threads.
+    centres on a random 32,768 of them; all rows are then split. The vectors are copied only
+    if they are not float32; further memory is at most that of two centres per cluster. The
+    same seed gives the same clusters, for any number of threads.
 
     Args:
-        vectors: [N, d], normalised or not; on a CUDA device the work is done there.
-        size: rows per cluster at most.
-        seed: decides first centres and samples.
+        vectors: [N, d], normalised or not; the work is done on their device.
+        size: largest number of rows per cluster.
+        seed: seed of the first centres and samples.
 
     Returns:
-        [N] the cluster of each row, 0 to K - 1; clusters with near numbers are alike.
+        [N] the cluster of each row, 0 to K - 1; neighbouring clusters are similar.
 
     >>> points = torch.tensor([[1.0, 0.1], [-1, 0.1], [1, 0.2], [-1, 0.2], [1, 0.3], [-1, 0.3]])
     >>> cluster = balanced_clusters(points, size=3, seed=0)

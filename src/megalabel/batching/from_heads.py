@@ -1,4 +1,4 @@
-"""Candidates from the scores of another head: meta-classifiers, cascades and trees are this one rule."""
+"""Candidates from the scores of another head, as in meta-classifiers, cascades and trees."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["HeadCandidates"]
 
 @dataclass(frozen=True, eq=False)
 class HeadCandidates:
-    """Score each row against what another head scores best, and its own positives.
+    """Build the candidates of each row: the labels that another head scores best, and the row's positives.
 
     Targets come from the full relevance matrix, so a known positive is never a negative, and a positive is always
-    among the candidates (teacher forcing). Filtered pairs are left out.
+    among the candidates (teacher forcing). Filter pairs are dropped.
 
     LightXML (Jiang et al., AAAI 2021), CascadeXML (Kharbanda et al., NeurIPS 2022) and InceptionXML+ train
     classifiers on such candidates.
 
     Args:
         targets: [N, size] relevance of the train rows in the space of the head that is trained.
-        relation: [groups, size], 1 where a group of the proposing head's space holds a label of this one; None if
-            both heads score the same space.
+        relation: [groups, size], 1 if a group of the proposing head's space contains a label of this space; None
+            if both heads score the same space.
         filter: [n, 2] pairs (row, label) that are neither right nor wrong, or None.
 
     >>> relation = sparse.csr_matrix(np.array([[1, 1, 0, 0], [0, 0, 1, 1]], dtype=np.float32))
@@ -46,7 +46,7 @@ class HeadCandidates:
     filter: NDArray[np.int64] | None = None
 
     def view(self, rows: NDArray[np.int64], proposed: NDArray[np.int64]) -> View:
-        """Return the candidates of ``rows`` [B], given the groups or labels [B, top] proposed for each, -1 for none."""
+        """Return the candidates of ``rows`` [B], given the proposed groups or labels [B, top], padded with -1."""
         size = self.targets.shape[1]
         valid = proposed >= 0
         picked = np.repeat(np.arange(len(rows)), valid.sum(axis=1)), proposed[valid]

@@ -21,26 +21,25 @@ __all__ = ["EntryChance", "LogQ", "RunningLogQ"]
 
 
 class LogQ(Protocol):
-    """Gives log q [P] of the labels of a pool, for the ``log_q`` of a loss."""
+    """Computes log q [P] of the labels of a pool, for the ``log_q`` of a loss."""
 
     def log_q(self, pool: Tensor) -> Tensor:
-        """Return the log of each label's chance to be in a pool: [P], at most 0, never -inf."""
+        """Return the log of each label's probability to be in a pool: [P], at most 0, never -inf."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class EntryChance:
-    r"""Compute a label's chance to enter a pool of sampled positives.
+    r"""Compute a label's probability to be in a pool of sampled positives.
 
     .. math:: \log \pi_l, \qquad \pi_l = 1 - (1 - r_l)^B
 
-    where r_l is the chance that a random row picks label l. A loss takes log q from the
-    scores of negatives only: a frequent label, which is a negative in nearly every batch,
+    where r_l is the probability that a random row picks label l. A loss subtracts log q from
+    the scores of negatives only: a frequent label, which is a negative in nearly every batch,
     is then pushed down no more than with all labels in the loss (sampled softmax, Bengio
-    and Senécal 2008; for the decoupled softmax on negatives only). A label that no row
-    picks, but that was mined or drawn by chance, counts as the rarest that one does.
-    Holds for shuffled batches without further negatives; otherwise count:
-    :class:`RunningLogQ`.
+    and Senécal 2008; here on negatives only). A label that no row picks, but that was mined
+    or drawn at random, counts like the rarest label that is picked. The formula holds for
+    shuffled batches without further negatives; otherwise use :class:`RunningLogQ`.
 
     Args:
         rates: [L] r_l.
@@ -60,12 +59,12 @@ class EntryChance:
 
     @classmethod
     def from_counts(cls, counts: NDArray[np.int64], points: int, beta: int, batch_size: int) -> EntryChance:
-        """Take r_l = min(1, beta n_l / N) from label counts n [L] and the number of rows N: never too low."""
+        """Take r_l = min(1, beta n_l / N) from label counts n [L] and the number of rows N: an upper bound."""
         return cls(np.minimum(beta * counts / points, 1.0), batch_size)
 
     @classmethod
     def from_targets(cls, targets: csr_matrix, positives: Picker, batch_size: int) -> EntryChance:
-        """Return the chance under a way to pick positives, from targets [N, L] without stored zeros.
+        """Return the probability for a way to pick positives, from targets [N, L] without stored zeros.
 
         With p_il = y_il / sum_m y_im, r_l is the mean over rows of 1 for each positive (:class:`All`: r_l = n_l / N),
         p_il (:class:`One`), min(1, beta p_il) (:class:`Some`; exact where the positives of a row are equally
@@ -92,17 +91,17 @@ class EntryChance:
     def log_q(self, pool: Tensor) -> Tensor:
         """Return log pi [P] of the labels ``pool`` [P]."""
         rates = np.maximum(self.rates[pool.cpu().numpy()], self._rarest)
-        with np.errstate(divide="ignore"):  # a label that every row picks: log 0 = -inf, and its chance is 1
+        with np.errstate(divide="ignore"):  # a label that every row picks: log 0 = -inf, and its probability is 1
             none = self.batch_size * np.log1p(-rates)
         return torch.from_numpy(np.log(-np.expm1(none)).astype(np.float32)).to(pool.device)
 
 
 @dataclass(eq=False)
 class RunningLogQ:
-    """Estimate a label's chance to enter a pool by the share of past pools that held it.
+    """Estimate a label's probability to be in a pool by the share of past pools that held it.
 
-    Right for every order and every source of negatives, after some steps: at the start
-    all chances are 1, which is no correction. Call :meth:`update` with each pool, then
+    Correct for every order and every source of negatives, after some steps: at the start
+    all probabilities are 1, which means no correction. Call :meth:`update` with each pool, then
     :meth:`log_q`.
 
     Args:
@@ -123,7 +122,7 @@ class RunningLogQ:
         self.counts_ = np.zeros(self.labels, dtype=np.int64)
 
     def update(self, pool: Tensor) -> None:
-        """Count the labels of one pool [P], each named once."""
+        """Count the labels of one pool [P], without duplicates."""
         self.counts_[pool.cpu().numpy()] += 1
         self.steps_ += 1
 

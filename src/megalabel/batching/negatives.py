@@ -1,14 +1,16 @@
-"""Negatives: labels that enter the pool because they are hard, or by chance; in-batch negatives need nothing."""
+"""Negatives: mined or random labels that enter the pool; in-batch negatives need no code."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 import numpy as np
+from pydantic import Field, PositiveInt, model_validator
 from scipy import sparse
 
 from megalabel.errors import DataError, SettingError
+from megalabel.settings import NonNegativeInt, Settings, one_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,14 +18,87 @@ if TYPE_CHECKING:
 
     from megalabel.types import Index
 
-__all__ = ["Mined", "Negatives", "Uniform", "mine"]
+__all__ = ["NO_LISTS", "Mined", "NegativeSettings", "Negatives", "SearchSettings", "Uniform", "mine"]
+
+NO_LISTS: NDArray[np.int32] = np.empty((0, 0), dtype=np.int32)  # before anything was mined
+
+
+class Search(Settings):
+    """How the nearest labels are found; see :mod:`megalabel.index`. Null stands for the default of the index."""
+
+    kind: str
+
+    def options(self) -> dict[str, int]:
+        """Return the settings that are not null."""
+        return {name: value for name, value in self if name != "kind" and value is not None}
+
+
+class ExactSearch(Search):
+    """Compare with every label."""
+
+    kind: Literal["exact"] = "exact"
+
+
+class HnswSearch(Search):
+    """Walk a graph of neighbours."""
+
+    kind: Literal["hnsw"] = "hnsw"
+    M: Annotated[int, Field(ge=2)] | None = None  # links per label
+    ef_construction: PositiveInt | None = None
+    ef_search: PositiveInt | None = None
+
+
+class IvfSearch(Search):
+    """Compare with the labels of the nearest inverted lists."""
+
+    kind: Literal["ivf"] = "ivf"
+    nlist: PositiveInt | None = None
+    nprobe: PositiveInt | None = None
+    pq: PositiveInt | None = None  # bytes per vector
+    rerank: PositiveInt | None = None  # times as many labels are scored exactly
+
+    @model_validator(mode="after")
+    def _check_rerank(self) -> Self:
+        self.require(self.pq is not None, "rerank", "pq is not given, so all scores are exact")
+        return self
+
+
+if TYPE_CHECKING:
+    SearchSettings = Search
+else:
+    SearchSettings = one_of(lambda: {"exact": ExactSearch, "hnsw": HnswSearch, "ivf": IvfSearch}, default="exact")
+
+
+class NegativeSettings(Settings):
+    """Labels that enter the step beside the positives.
+
+    ``bm25`` labels share words with the query: they are found once, before training, and one of them per query is
+    what DPR (Karpukhin et al., EMNLP 2020) is trained with.
+    """
+
+    uniform: NonNegativeInt = 0  # drawn at random, per batch; with labels: candidates, per query
+    mined: NonNegativeInt = 0  # per query, drawn from its best-scored wrong labels
+    bm25: NonNegativeInt = 0  # per query, drawn from its best wrong labels by BM25
+    top: PositiveInt = 30  # how many best ones those are
+    search: SearchSettings = ExactSearch()  # that finds the mined ones
+
+    @model_validator(mode="after")
+    def _check_effect(self) -> Self:
+        self.require(self.per_query > 0, "top", "mined and bm25 are 0")
+        self.require(self.mined > 0, "search", "mined is 0")
+        return self
+
+    @property
+    def per_query(self) -> int:
+        """How many labels are drawn for each query from lists of its own."""
+        return self.mined + self.bm25
 
 
 class Negatives(Protocol):
     """Proposes label ids for a batch; the pool builder turns the ones that are positives of a row into its targets."""
 
     def draw(self, rows: NDArray[np.int64], labels: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return ids in [0, labels) for the batch ``rows``, one as often as it was proposed."""
+        """Return ids in [0, labels) for the batch ``rows``, with repetitions."""
         ...
 
 
@@ -32,11 +107,11 @@ class Mined:
     """Draw ``eta`` labels of each row's mined list, all equally likely.
 
     DEXML (Gupta et al. 2024, arXiv 2310.10636) draws from the top 100; UniDEC (Kharbanda et al.
-    2024, arXiv 2405.03714) from eta x refresh period, so that each epoch can bring fresh ones.
+    2024, arXiv 2405.03714) from eta x refresh period, so that epochs can draw different ones.
 
     Args:
         lists: [N, top] label ids per training row from :func:`mine`, padded with -1 at the end.
-        eta: labels per row; a shorter list is taken whole.
+        eta: labels per row; a shorter list is used completely.
 
     >>> lists = np.array([[4, 7, 9], [5, -1, -1]], dtype=np.int32)
     >>> Mined(lists, eta=2).draw(np.array([0, 1]), 10, np.random.default_rng(0)).tolist()
@@ -51,7 +126,7 @@ class Mined:
             raise SettingError(f"eta must be at least 1, not {self.eta}", remedy="leave mined negatives out for none")
 
     def draw(self, rows: NDArray[np.int64], labels: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return the drawn ids, no id twice for the same row."""
+        """Return the drawn ids, without duplicates within a row."""
         lists = self.lists[rows]
         length = np.count_nonzero(lists >= 0, axis=1)
         row = np.arange(len(rows))
@@ -107,7 +182,7 @@ def mine(
         targets: [N, L] relevance of the training rows.
         filter: [n, 2] pairs (row, label) that are neither right nor wrong, or None.
         top: labels per row.
-        chunk: rows searched at a time; bounds the memory of the pairs left out.
+        chunk: rows searched at a time; bounds the memory of excluded pairs.
 
     Returns:
         [N, top] label ids, best first, padded with -1.

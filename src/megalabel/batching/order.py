@@ -1,29 +1,104 @@
-"""Orders: which training rows come together in an epoch."""
+"""Orders: which training rows form a batch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
+from pydantic import PositiveInt, model_validator
 
-from megalabel.batching._cells import draw_one_each
 from megalabel.batching._random import generator
 from megalabel.errors import DataError, SettingError
+from megalabel.settings import NonNegative, Settings, one_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
 
-__all__ = ["ByLabel", "Clustered", "Order", "Shuffled"]
+__all__ = [
+    "ByLabel",
+    "ByLabelOrder",
+    "Clustered",
+    "ClusteredOrder",
+    "Order",
+    "OrderSettings",
+    "Shuffled",
+    "ShuffledOrder",
+]
+
+
+class AnyOrder(Settings):
+    """Which queries share a step."""
+
+    kind: str
+
+
+class ShuffledOrder(AnyOrder):
+    """Any, in a new random order every epoch; see :class:`Shuffled`."""
+
+    kind: Literal["shuffled"] = "shuffled"
+
+
+class ClusteredOrder(AnyOrder):
+    """Similar ones, from clusters made every few epochs; see :class:`Clustered`.
+
+    Clusters smaller than a batch may grow: NGAME (Dahiya et al., WSDM 2023) begins with single queries, which is a
+    shuffled order, and doubles the clusters, so that negatives become harder as training goes on.
+    """
+
+    kind: Literal["clustered"] = "clustered"
+    size: PositiveInt | None = None  # queries of a cluster at first; None: as many as a batch has
+    double_at: tuple[PositiveInt, ...] = ()  # after so many epochs clusters are made anew, twice as large
+
+    @model_validator(mode="after")
+    def _check(self) -> ClusteredOrder:
+        self.require(self.size is not None, "double_at", "clusters are as large as a batch")
+        if any(second <= first for first, second in pairwise(self.double_at)):
+            raise ValueError("double_at must name rising epochs")
+        return self
+
+    def size_at(self, epoch: int, batch_size: int) -> int:
+        """Return how many queries a cluster has in this epoch, counted from 0; never more than a batch.
+
+        >>> order = ClusteredOrder(size=4, double_at=(10, 25))
+        >>> [order.size_at(epoch, 1600) for epoch in (0, 9, 10, 24, 25)]
+        [4, 4, 8, 8, 16]
+        """
+        if self.size is None:
+            return batch_size
+        doubled = sum(start <= epoch for start in self.double_at)
+        return min(batch_size, self.size << doubled)
+
+
+class ByLabelOrder(AnyOrder):
+    """One for each label of a batch of labels; see :class:`ByLabel`."""
+
+    kind: Literal["by_label"] = "by_label"
+    power: NonNegative = 0.45  # a label is drawn in proportion to (its training rows)^power
+    replacement: bool = True  # False: every label comes once per epoch
+
+    @model_validator(mode="after")
+    def _check(self) -> ByLabelOrder:
+        self.require(self.replacement, "power", "without replacement every label comes once")
+        return self
+
+
+if TYPE_CHECKING:
+    OrderSettings = AnyOrder
+else:
+    OrderSettings = one_of(
+        lambda: {"shuffled": ShuffledOrder, "clustered": ClusteredOrder, "by_label": ByLabelOrder}, default="shuffled"
+    )
 
 
 class Order(Protocol):
-    """Says for every epoch which rows make which batch; the same epoch always gives the same batches."""
+    """Returns the batches of every epoch; the same epoch always gives the same batches."""
 
     def batches(self, epoch: int) -> list[NDArray[np.int64]]:
-        """Return the rows [B] of each batch, or pairs [B, 2] of a row and the positive it stands for."""
+        """Return the rows [B] of each batch, or [B, 3]: a row, one of its positives, another row of that positive."""
         ...
 
 
@@ -34,8 +109,8 @@ class Shuffled:
     Args:
         rows: [N] the rows to train on.
         batch_size: rows per batch; the last batch holds the rest.
-        seed: with the epoch, decides the order.
-        drop_last: leave out the last batch where it is smaller than all others.
+        seed: seed of the order, together with the epoch.
+        drop_last: drop the last batch if it is smaller than the others.
 
     >>> [len(rows) for rows in Shuffled(np.arange(10), batch_size=4, seed=0).batches(epoch=1)]
     [4, 4, 2]
@@ -60,15 +135,15 @@ class Clustered:
     """Make batches of whole clusters, in a new random order of clusters every epoch.
 
     A cluster as large as a batch is a batch (UniDEC, Kharbanda et al. 2024, arXiv
-    2405.03714); smaller ones are put together as long as they fit (NGAME, Dahiya et al.,
+    2405.03714); smaller ones are joined as long as they fit (NGAME, Dahiya et al.,
     WSDM 2023, whose curriculum starts with clusters of one row and doubles them); larger
     ones are cut into equal parts. Rows of a cluster are each other's hard negatives.
 
     Args:
-        assignment: [N] cluster of each row, from :func:`balanced_clusters`; rows with -1 stay out.
-        batch_size: rows per batch at most.
-        seed: with the epoch, decides the order.
-        drop_last: leave out the last batch where it is smaller than all others.
+        assignment: [N] cluster of each row, from :func:`balanced_clusters`; rows with -1 are left out.
+        batch_size: largest number of rows per batch.
+        seed: seed of the order, together with the epoch.
+        drop_last: drop the last batch if it is smaller than the others.
 
     >>> order = Clustered(np.array([0, 1, 0, 1, 2, 2]), batch_size=4, seed=0)
     >>> [sorted(rows.tolist()) for rows in order.batches(epoch=0)]
@@ -102,7 +177,7 @@ class Clustered:
         bounds = np.repeat(np.cumsum(sizes) - sizes, parts) + (part + 1) * size // number
         ends: list[int] = []
         done = 0
-        while done < sizes.sum():  # a part is never larger than a batch, so each turn gets on
+        while done < sizes.sum():  # a part is never larger than a batch, so the loop ends
             done = int(bounds[np.searchsorted(bounds, done + self.batch_size, side="right") - 1])
             ends.append(done)
         return ends
@@ -110,19 +185,25 @@ class Clustered:
 
 @dataclass(frozen=True, eq=False)
 class ByLabel:
-    """Make batches of labels, each with one of its training rows, so that rare labels come as often as common ones.
+    """Make batches of labels, each with one of its training rows.
 
-    SiameseXML (Dahiya et al., ICML 2021), stage 1. Every label with a training row comes
-    once per epoch; its row is drawn in proportion to relevance.
+    SiameseXML (Dahiya et al., ICML 2021), stage 1. Labels are drawn with replacement, in proportion to
+    (number of their rows)^``power``: with 0 all labels are equally likely, with 1 they are drawn as often as they
+    occur. The number of draws per epoch is the number of labels with a row. Without replacement, each of these is
+    drawn once. The row is drawn in proportion to relevance, and so is its partner, another row of the same label;
+    if the label has only one row, that row is its own partner.
 
     Args:
         targets: [N, L] relevance of the training rows.
         batch_size: labels per batch.
-        seed: with the epoch, decides order and rows.
-        drop_last: leave out the last batch where it is smaller than all others.
+        seed: seed of labels and rows, together with the epoch.
+        power: exponent of the number of rows, for draws with replacement.
+        replacement: draw labels with replacement.
+        drop_last: drop the last batch if it is smaller than the others.
 
     >>> from scipy.sparse import csr_matrix
-    >>> order = ByLabel(csr_matrix(np.array([[1.0, 1, 0, 0], [0, 1, 0, 1]])), batch_size=2, seed=0)
+    >>> targets = csr_matrix(np.array([[1.0, 1, 0, 0], [0, 1, 0, 1]]))
+    >>> order = ByLabel(targets, batch_size=2, seed=0, replacement=False)
     >>> sorted(np.concatenate(order.batches(epoch=0))[:, 1].tolist())  # label 2 has no row
     [0, 1, 3]
     """
@@ -130,6 +211,8 @@ class ByLabel:
     targets: csr_matrix
     batch_size: int
     seed: int
+    power: float = 0.45
+    replacement: bool = True
     drop_last: bool = False
 
     def __post_init__(self) -> None:
@@ -139,18 +222,48 @@ class ByLabel:
     def _by_label(self) -> csr_matrix:
         return self.targets.T.tocsr()
 
+    @cached_property
+    def _mass(self) -> NDArray[np.float64]:
+        """Relevance summed up over the cells before each, label by label [nnz + 1]."""
+        return np.concatenate([[0.0], np.cumsum(self._by_label.data, dtype=np.float64)])
+
     def batches(self, epoch: int) -> list[NDArray[np.int64]]:
-        """Return pairs [B, 2] of row and label for each batch: every label that has a row once."""
+        """Return row, label and partner [B, 3] for each batch."""
         rng = generator(self.seed, "order", epoch)
-        matrix = self._by_label
-        indptr = matrix.indptr.astype(np.int64)
-        labels = np.flatnonzero(np.diff(indptr))
+        labels = self._labels(rng)
+        first = self._draw(labels, None, rng)
+        second = self._draw(labels, first, rng)
+        rows = self._by_label.indices.astype(np.int64)
+        drawn = np.stack([rows[first], labels, rows[second]], axis=1)
+        return _cut(drawn, _every(len(drawn), self.batch_size), self.drop_last)
+
+    def _labels(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        counts = np.diff(self._by_label.indptr)
+        labels = np.flatnonzero(counts)
         if len(labels) == 0:
             raise DataError("no label has a training row, so there is nothing to order by label")
-        starts = np.append(indptr[labels], indptr[-1])
-        rows = matrix.indices[draw_one_each(starts, matrix.data, 1, rng)[:, 0]]
-        pairs = rng.permutation(np.stack([rows.astype(np.int64), labels], axis=1))
-        return _cut(pairs, _every(len(pairs), self.batch_size), self.drop_last)
+        if not self.replacement:
+            return rng.permutation(labels)
+        chances = counts[labels].astype(np.float64) ** self.power
+        drawn: NDArray[np.int64] = rng.choice(labels, size=len(labels), p=chances / chances.sum())
+        return drawn
+
+    def _draw(
+        self, labels: NDArray[np.int64], others: NDArray[np.int64] | None, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Return a cell [n] of each label in proportion to relevance; if it has several, not that of ``others``."""
+        mass, indptr = self._mass, self._by_label.indptr.astype(np.int64)
+        first, last = indptr[labels], indptr[labels + 1] - 1
+        low, high = mass[first], mass[last + 1]
+        point = rng.random(len(labels))
+        if others is None:
+            point = low + point * (high - low)
+        else:  # the stretch of the other cell is left out
+            gone = np.where(last > first, mass[others + 1] - mass[others], 0.0)
+            point = low + point * (high - low - gone)
+            point += np.where(point >= mass[others], gone, 0.0)
+        cells: NDArray[np.int64] = np.searchsorted(mass, point, side="right") - 1
+        return np.clip(cells, first, last)
 
 
 def _check(batch_size: int) -> None:

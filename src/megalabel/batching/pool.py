@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -30,34 +30,33 @@ class PoolBuilder:
     The pool is the union of the positives picked for each row and of the negatives drawn
     for it, at most ``cap`` labels, sorted by id:
 
-    1. the picked positives; over the cap, those picked by most rows;
-    2. where more than ``min_gap`` places are left, each source of negatives in turn,
-       the labels drawn most often first;
+    1. the picked positives; if they exceed the cap, those picked by most rows;
+    2. if more than ``min_gap`` places are left, labels from each source of negatives in
+       turn, those drawn most often first;
     3. with ``fill="positives"``, other positives of the rows, those of most rows first.
 
-    Equal counts are decided by chance. Targets are Y[rows][:, pool], so a label that one
-    row brought in is a positive of every row it is relevant for, with its value; pairs of
-    the filter are masked. Rows left without a positive are dropped. Pools for
-    pick-one, pick-some and pick-all labels, in-batch and mined negatives differ only in
-    the arguments: UniDEC and DePSL (Kharbanda et al. 2024, arXiv 2405.03714), NGAME
-    (Dahiya et al., WSDM 2023), DEXML with hard negatives and with all labels (Gupta et al.
-    2024, arXiv 2310.10636).
+    Ties are broken at random. Targets are Y[rows][:, pool], so a label that one row brought
+    in is a positive of every row it is relevant for, with its value; filter pairs are masked.
+    Rows left without a positive are dropped. Pools for pick-one, pick-some and pick-all
+    labels, in-batch and mined negatives differ only in the arguments: UniDEC and DePSL
+    (Kharbanda et al. 2024, arXiv 2405.03714), NGAME (Dahiya et al., WSDM 2023), DEXML with
+    hard negatives and with all labels (Gupta et al. 2024, arXiv 2310.10636).
 
     Args:
         targets: [N, L] relevance of the training rows, values in (0, 1].
-        filter: [n, 2] pairs (row, label) that are neither right nor wrong, or None; where
-            one is also in ``targets`` the filter wins.
+        filter: [n, 2] pairs (row, label) that are neither right nor wrong, or None; if a
+            pair is also in ``targets``, the filter wins.
         positives: which positives of a row enter the pool.
-        negatives: where further labels come from, first come first served.
-        cap: labels in the pool at most; None for no limit.
-        fill: "positives" fills up to the cap; None leaves the pool as it is.
-        min_gap: negatives enter only where more than this many places are left.
+        negatives: sources of further labels, in order of priority.
+        cap: largest number of labels in the pool; None for no limit.
+        fill: "positives" fills the pool up to the cap; None does not.
+        min_gap: negatives are added only if more than this many places are left.
         loss_positives: which positives in the pool are targets. ``One()`` is what the published DEXML
             code does.
-        unsampled: what becomes of the other positives: "mask" takes them out of the loss, "negative"
-            leaves them in it as negatives.
+        unsampled: what happens to the other positives: "mask" removes them from the loss, "negative"
+            uses them as negatives.
         all_labels: the pool is every label (``Batch.pool`` None); the arguments about
-            the pool do not count. A mask, if anything is masked, takes B x L bytes.
+            the pool are ignored. A mask, if anything is masked, takes B x L bytes.
         keep_empty: keep rows without a positive in the pool.
 
     >>> from scipy.sparse import csr_matrix
@@ -88,15 +87,20 @@ class PoolBuilder:
             raise SettingError("fill has no limit to fill up to", remedy="give a cap, or pick positives: all")
 
     def build(self, rows: NDArray[np.int64], *, rng: np.random.Generator) -> Batch:
-        """Return the batch of ``rows`` [B], or of the pairs [B, 2] of row and positive that :class:`ByLabel` gives.
+        """Return the batch of ``rows`` [B], or of the rows, positives and partners [B, 3] that :class:`ByLabel` gives.
 
-        A row named twice is one query. Queries keep their order. A batch in which no row
-        has a positive comes back with no queries.
+        A duplicate row is one query, with the positive and the partner of its first occurrence. Queries
+        keep their order. If no row has a positive, the batch has no queries.
         """
-        queries, picked = self._read(np.asarray(rows, dtype=np.int64))
+        rows = np.asarray(rows, dtype=np.int64)
+        queries, first = self._read(rows if rows.ndim == 1 else rows[:, 0])
         cells = gather(self.truth, queries)
-        pool = None if self.all_labels else self._pool(queries, cells, picked, rng)
-        return self._batch(queries, cells, pool, rng)
+        pool = None if self.all_labels else self._pool(queries, cells, rows[:, 1] if rows.ndim == 2 else None, rng)
+        batch, keep = self._batch(queries, cells, pool, rng)
+        if rows.ndim == 1:
+            return batch
+        anchors, partners = (torch.from_numpy(rows[first, column][keep]) for column in (1, 2))
+        return replace(batch, anchors=anchors, partners=partners)
 
     def statistics(self, batch: Batch) -> dict[str, float]:
         """Return pool size, positives in the pool per query, and the mean share of a query's positives in the pool."""
@@ -119,7 +123,7 @@ class PoolBuilder:
 
     @cached_property
     def truth(self) -> csr_matrix:
-        """The targets with each cell once, without zeros and filtered pairs."""
+        """The targets without duplicates, zeros and filter pairs."""
         truth = self.targets
         if not truth.has_canonical_format or not truth.data.all():
             truth = truth.copy()
@@ -132,15 +136,13 @@ class PoolBuilder:
             truth.eliminate_zeros()
         return truth.astype(np.float32, copy=False)
 
-    def _read(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-        """Return each row once, in order of first mention, and the labels given with them."""
-        picked = rows[:, 1] if rows.ndim == 2 else None
-        rows = rows[:, 0] if rows.ndim == 2 else rows
+    def _read(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return each row once, in order of first occurrence, and the positions of these occurrences."""
         count = self.targets.shape[0]
         if len(rows) and (rows.min() < 0 or rows.max() >= count):
             raise DataError(f"a batch names row {rows.max()} or {rows.min()}, the data has rows 0 to {count - 1}")
-        first = np.unique(rows, return_index=True)[1]
-        return (rows if len(first) == len(rows) else rows[np.sort(first)]), picked
+        first = np.sort(np.unique(rows, return_index=True)[1])
+        return rows[first], first
 
     def _pool(
         self, rows: NDArray[np.int64], cells: Cells, picked: NDArray[np.int64] | None, rng: np.random.Generator
@@ -159,14 +161,14 @@ class PoolBuilder:
 
     def _batch(
         self, rows: NDArray[np.int64], cells: Cells, pool: NDArray[np.int64] | None, rng: np.random.Generator
-    ) -> Batch:
-        """Read the targets of the pool, drop rows without one, and mask what is neither right nor wrong."""
+    ) -> tuple[Batch, NDArray[np.bool_]]:
+        """Read the targets of the pool, drop rows without one, and mask filter pairs; also return the kept rows."""
         width = self.targets.shape[1] if pool is None else len(pool)
         cells = _columns(cells, pool)
         chosen = np.zeros(len(cells.rows), dtype=bool)
         chosen[self.loss_positives.choose(cells, rng)] = True
         keep = np.ones(len(rows), dtype=bool) if self.keep_empty else np.diff(cells.starts) > 0
-        place = np.cumsum(keep) - 1  # where a kept row stands among the kept
+        place = np.cumsum(keep) - 1  # position of a kept row among the kept ones
         ignored = _columns(gather(self._filtered, rows), pool)
         ignored = ignored.keep(keep[ignored.rows])
         masked = ~chosen if self.unsampled == "mask" else np.zeros(len(chosen), dtype=bool)
@@ -184,7 +186,7 @@ class PoolBuilder:
             pool=None if pool is None else torch.from_numpy(pool),
             mask=_mask(out_rows, out_cols, (count, width)) if len(out_rows) else None,
         )
-        return Batch(torch.from_numpy(rows[keep]), {LABELS: view})
+        return Batch(torch.from_numpy(rows[keep]), {LABELS: view}), keep
 
 
 def _inside(pool: NDArray[np.int64], cells: Cells) -> NDArray[np.bool_]:
@@ -192,7 +194,7 @@ def _inside(pool: NDArray[np.int64], cells: Cells) -> NDArray[np.bool_]:
 
 
 def _columns(cells: Cells, pool: NDArray[np.int64] | None) -> Cells:
-    """Return the cells whose label is in the pool, by its position there."""
+    """Return the cells whose label is in the pool, with its position in the pool."""
     if pool is None:
         return cells
     place, inside = places(pool, cells.labels)

@@ -1,23 +1,21 @@
-"""Settings of batching: which queries share a step, and which labels they are scored against.
-
-Builders load when they are used: a recipe is read, and a run planned, without torch.
-"""
+"""Settings of batching: which queries share a step, and which labels they are scored against."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+import numpy as np
+from pydantic import PositiveInt, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from megalabel.batching.negatives import Mined, Negatives, Uniform
-from megalabel.batching.positives import All, One, Picker, Some
+from megalabel.batching.negatives import NO_LISTS, Mined, Negatives, NegativeSettings, Uniform
+from megalabel.batching.order import ByLabelOrder, ClusteredOrder, OrderSettings, ShuffledOrder
+from megalabel.batching.positives import All, Picker, PositiveSettings, Some, SomePositives
 from megalabel.settings import NonNegativeInt, Settings, one_of
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
 
@@ -32,143 +30,35 @@ __all__ = [
     "BatchingSettings",
     "CandidateBatching",
     "HeadsBatching",
-    "NegativeSettings",
     "PoolBatching",
-    "PositiveSettings",
     "Refresh",
     "SampledBatching",
-    "SearchSettings",
+    "count_distinct",
 ]
 
 
-class Search(Settings):
-    """How the nearest labels are found; see :mod:`megalabel.index`. Null stands for the default of the index."""
-
-    kind: str
-
-    def options(self) -> dict[str, int]:
-        """Return the settings that are not null."""
-        return {name: value for name, value in self if name != "kind" and value is not None}
-
-
-class ExactSearch(Search):
-    """Compare with every label."""
-
-    kind: Literal["exact"] = "exact"
-
-
-class HnswSearch(Search):
-    """Walk a graph of neighbours."""
-
-    kind: Literal["hnsw"] = "hnsw"
-    M: Annotated[int, Field(ge=2)] | None = None  # links per label
-    ef_construction: PositiveInt | None = None
-    ef_search: PositiveInt | None = None
-
-
-class IvfSearch(Search):
-    """Compare with the labels of the nearest inverted lists."""
-
-    kind: Literal["ivf"] = "ivf"
-    nlist: PositiveInt | None = None
-    nprobe: PositiveInt | None = None
-    pq: PositiveInt | None = None  # bytes per vector
-    rerank: PositiveInt | None = None
-
-
-class Positives(Settings):
-    """Which positives of a query enter the step."""
-
-    pick: str
-
-    def picker(self) -> Picker:
-        """Return the object that picks them."""
-        raise NotImplementedError
-
-    def expected(self, per_query: float) -> float:
-        """Return how many are picked of a query that has ``per_query`` positives."""
-        raise NotImplementedError
-
-
-class OnePositive(Positives):
-    """One, drawn anew in each step."""
-
-    pick: Literal["one"] = "one"
-
-    def picker(self) -> Picker:
-        """Return the object that picks them."""
-        return One()
-
-    def expected(self, per_query: float) -> float:
-        """Return 1."""
-        return 1.0
-
-
-class SomePositives(Positives):
-    """At most ``count``, drawn anew in each step."""
-
-    pick: Literal["some"] = "some"
-    count: PositiveInt = 3
-    replacement: bool = False
-
-    def picker(self) -> Picker:
-        """Return the object that picks them."""
-        return Some(self.count, replacement=self.replacement)
-
-    def expected(self, per_query: float) -> float:
-        """Return the smaller of the two numbers; an upper bound if labels are drawn with replacement."""
-        return min(self.count, per_query)
-
-
-class AllPositives(Positives):
-    """All of them."""
-
-    pick: Literal["all"] = "all"
-
-    def picker(self) -> Picker:
-        """Return the object that picks them."""
-        return All()
-
-    def expected(self, per_query: float) -> float:
-        """Return all."""
-        return per_query
-
-
-if TYPE_CHECKING:
-    SearchSettings = Search
-    PositiveSettings = Positives
-else:
-    SearchSettings = one_of(lambda: {"exact": ExactSearch, "hnsw": HnswSearch, "ivf": IvfSearch}, default="exact")
-    PositiveSettings = one_of(
-        lambda: {"one": OnePositive, "some": SomePositives, "all": AllPositives}, key="pick", default="some"
-    )
-
-
-class NegativeSettings(Settings):
-    """Labels that enter the step beside the positives."""
-
-    uniform: NonNegativeInt = 0  # drawn at random, per batch; with labels: candidates, per query
-    mined: NonNegativeInt = 0  # per query, drawn from
-    top: PositiveInt = 30  # the best-scored wrong labels of each query
-    search: SearchSettings = ExactSearch()  # that finds them
-
-    @model_validator(mode="after")
-    def _check_effect(self) -> NegativeSettings:
-        self.require(self.mined > 0, "top search", "mined is 0")
-        return self
-
-
 class Refresh(Settings):
-    """When clusters and mined negatives are computed from the current vectors."""
+    """When clusters and mined negatives are computed from the current vectors.
+
+    With ``every_steps`` negatives are mined within an epoch too, as in ANCE (Xiong et al., ICLR 2021). There a second
+    process mines while training goes on, and its negatives come in when they are ready; here training waits for
+    them, so that a run can be repeated and resumed.
+    """
 
     start: NonNegativeInt = 5  # epochs trained before the first refresh; 0: before the first epoch
     every: PositiveInt = 5  # epochs between two refreshes
+    every_steps: PositiveInt | None = None  # in place of every: steps between two refreshes
+
+    @model_validator(mode="after")
+    def _check(self) -> Refresh:
+        self.require(self.every_steps is None, "every", "every_steps says when to refresh")
+        return self
 
 
 class Batching(Settings):
     """What every kind of batching shares.
 
-    ``loss_positives`` limits the positives that the loss sees: all, one, or at most a number, drawn anew in
+    ``loss_positives`` limits the positives that the loss sees: all, one, or at most a number, drawn again in
     each step. ``unsampled`` says what becomes of the others: they are masked, or they count as negatives, as
     in the published softmax code of DEXML (pick-one-label, Menon et al. 2019).
     """
@@ -177,7 +67,7 @@ class Batching(Settings):
     labels: str
     batch_size: PositiveInt = 1024
     min_batches: PositiveInt | None = None  # per epoch: a small set gets smaller batches
-    order: Literal["shuffled", "clustered"] = "shuffled"
+    order: OrderSettings = ShuffledOrder()
     refresh: Refresh = Refresh()
     loss_positives: Literal["all", "one"] | PositiveInt = "all"
     unsampled: Literal["mask", "negative"] = "mask"
@@ -192,15 +82,30 @@ class Batching(Settings):
 
     @model_validator(mode="after")
     def _check_shared(self) -> Batching:
-        self.require(self.clusters or self.mines, "refresh", "batches are shuffled and no negatives are mined")
+        made = "made of labels" if self.by_label else "shuffled"
+        self.require(self.clusters or self.mines, "refresh", f"batches are {made} and no negatives are mined")
         self.require(self.labels != "heads", "loss_positives", "candidates of heads hold all positives")
         self.require(self.loss_positives != "all", "unsampled", "loss_positives is all")
+        if self.clusters and self.refresh.every_steps is not None:
+            raise ValueError("refresh.every_steps: clusters cannot change within an epoch; give refresh.every")
+        if isinstance(self.order, ClusteredOrder) and (self.order.size or 0) > self.batch_size:
+            raise ValueError(f"order.size is {self.order.size:,}, more than the {self.batch_size:,} of a batch")
         return self
 
     @property
     def clusters(self) -> bool:
         """Whether batches are clusters of similar queries."""
-        return self.order == "clustered"
+        return isinstance(self.order, ClusteredOrder)
+
+    @property
+    def by_label(self) -> bool:
+        """Whether batches are made of labels, with a query for each."""
+        return isinstance(self.order, ByLabelOrder)
+
+    def cluster_size(self, epoch: int, points: int) -> int:
+        """Return how many queries a cluster that is made before this epoch has, counted from 0."""
+        size = self.size(points)
+        return self.order.size_at(epoch, size) if isinstance(self.order, ClusteredOrder) else size
 
     @property
     def mining(self) -> NegativeSettings | None:
@@ -209,26 +114,65 @@ class Batching(Settings):
 
     @property
     def mines(self) -> bool:
-        """Whether hard negatives are mined."""
+        """Whether hard negatives are mined from the current vectors."""
         return self.mining is not None
 
-    def refresh_due(self, epoch: int) -> bool:
-        """Return whether clusters and negatives are computed before this epoch, counted from 0."""
+    @property
+    def bm25_top(self) -> int:
+        """How many wrong labels of each query BM25 finds before training; 0 without such negatives."""
+        return 0
+
+    def refresh_due(self, epoch: int, step: int = 0, place: int = 0) -> bool:
+        """Return whether clusters and negatives are computed now.
+
+        Args:
+            epoch: the epoch of the next step, counted from 0.
+            step: steps so far.
+            place: those of them that belong to this epoch.
+        """
         since = epoch - self.refresh.start
-        return (self.clusters or self.mines) and since >= 0 and since % self.refresh.every == 0
+        if since < 0 or not (self.clusters or self.mines):
+            return False
+        if self.refresh.every_steps is not None:
+            return (since == 0 and place == 0) or step % self.refresh.every_steps == 0
+        doubled = isinstance(self.order, ClusteredOrder) and epoch in self.order.double_at
+        return place == 0 and (since % self.refresh.every == 0 or doubled)
 
-    def refresh_count(self, epochs: int) -> int:
-        """Return how often that happens in a training of so many epochs."""
-        return sum(self.refresh_due(epoch) for epoch in range(epochs))
+    def refresh_count(self, epochs: int, steps: int = 1) -> int:
+        """Return how often that happens in a training of so many epochs, each of so many steps."""
+        if self.refresh.every_steps is None:
+            if not (self.clusters or self.mines):
+                return 0
+            regular = range(self.refresh.start, epochs, self.refresh.every)
+            doubled = set(self.order.double_at) if isinstance(self.order, ClusteredOrder) else set()
+            return len(regular) + sum(self.refresh.start <= at < epochs and at not in regular for at in doubled)
+        first, last = self.refresh.start * steps, epochs * steps - 1
+        if first > last or not self.refresh_due(self.refresh.start, 0):
+            return 0
+        period = self.refresh.every_steps
+        return last // period - first // period + 1
 
-    def size(self, points: int) -> int:
-        """Return the batch size on a set of so many points."""
+    def items(self, points: int, labels: int) -> int:
+        """Return how many things an epoch goes through: points, or labels if batches are made of them."""
+        return labels if self.by_label else points
+
+    def epoch_items(self, targets: csr_matrix) -> int:
+        """Return the same for training rows [N, L]; labels without a row do not count."""
+        labels = int(np.count_nonzero(np.bincount(targets.indices))) if self.by_label else 0
+        return self.items(targets.shape[0], labels)
+
+    def size(self, items: int) -> int:
+        """Return the batch size where an epoch goes through so many points or labels."""
         if self.min_batches is None:
             return self.batch_size
-        return min(self.batch_size, max(1, points // self.min_batches))
+        return min(self.batch_size, max(1, items // self.min_batches))
 
     def builder(
-        self, targets: csr_matrix, filter: NDArray[np.int64] | None, mined: NDArray[np.int32]
+        self,
+        targets: csr_matrix,
+        filter: NDArray[np.int64] | None,
+        mined: NDArray[np.int32],
+        lexical: NDArray[np.int32] = NO_LISTS,
     ) -> PoolBuilder | CandidateBuilder:
         """Return what builds the batches of an epoch.
 
@@ -236,6 +180,7 @@ class Batching(Settings):
             targets: [N, L] relevance of the training rows.
             filter: [n, 2] pairs (row, label) that are neither right nor wrong, or None.
             mined: [N, top] hard negatives of each row; empty before the first refresh.
+            lexical: [N, top] wrong labels of each row that share words with it; empty without ``bm25``.
         """
         from megalabel.batching.pool import PoolBuilder
 
@@ -291,6 +236,11 @@ class SampledBatching(Batching):
         """The settings of mined negatives; None if no negatives are mined."""
         return self.negatives if self.negatives.mined else None
 
+    @property
+    def bm25_top(self) -> int:
+        """How many wrong labels of each query BM25 finds before training; 0 without such negatives."""
+        return self.negatives.top if self.negatives.bm25 else 0
+
 
 class PoolBatching(SampledBatching):
     """All queries of a batch are scored against one pool; see :class:`megalabel.batching.PoolBuilder`."""
@@ -303,14 +253,19 @@ class PoolBatching(SampledBatching):
 
     @model_validator(mode="after")
     def _check_pool(self) -> PoolBatching:
-        negatives = self.negatives.mined > 0 or self.negatives.uniform > 0
+        negatives = self.negatives.per_query > 0 or self.negatives.uniform > 0
         self.require(self.cap is not None, "fill min_gap", "there is no cap")
         self.require(negatives, "min_gap", "there are no negatives beside the positives of the batch")
         self.require(self.positives.pick != "all", "fill", "all positives are in the pool already")
+        self.require(not self.by_label, "positives", "a batch of labels has those labels as its positives")
         return self
 
     def builder(
-        self, targets: csr_matrix, filter: NDArray[np.int64] | None, mined: NDArray[np.int32]
+        self,
+        targets: csr_matrix,
+        filter: NDArray[np.int64] | None,
+        mined: NDArray[np.int32],
+        lexical: NDArray[np.int32] = NO_LISTS,
     ) -> PoolBuilder | CandidateBuilder:
         """Return the builder of pools; arguments as in :meth:`Batching.builder`."""
         from megalabel.batching.pool import PoolBuilder
@@ -318,6 +273,8 @@ class PoolBatching(SampledBatching):
         negatives: list[Negatives] = []
         if self.mines and len(mined):
             negatives.append(Mined(mined, self.negatives.mined))
+        if self.negatives.bm25 and len(lexical):
+            negatives.append(Mined(lexical, self.negatives.bm25))
         if self.negatives.uniform:
             negatives.append(Uniform(self.negatives.uniform))
         return PoolBuilder(
@@ -340,15 +297,17 @@ class PoolBatching(SampledBatching):
 
         if not self.log_q:
             return None
-        if self.clusters or self.mines or self.negatives.uniform or self.cap is not None:
+        plain = self.order.kind == "shuffled" and not self.negatives.per_query and not self.negatives.uniform
+        if not plain or self.cap is not None:
             return RunningLogQ(targets.shape[1])
         return EntryChance.from_targets(PoolBuilder(targets, filter).truth, self.positives.picker(), batch_size)
 
     def pool_size(self, batch: int, labels: int, per_query: float) -> int:
         """Return the expected number of distinct labels in a step; see :meth:`Batching.pool_size`."""
-        positives = per_query if self.fill else self.positives.expected(per_query)
-        drawn = batch * (positives + self.negatives.mined) + self.negatives.uniform
-        return min(_distinct(drawn, labels), labels if self.cap is None else self.cap)
+        each = 1.0 if self.by_label else self.positives.expected(per_query)
+        positives = per_query if self.fill else each
+        drawn = batch * (positives + self.negatives.per_query) + self.negatives.uniform
+        return min(count_distinct(drawn, labels), labels if self.cap is None else self.cap)
 
 
 class CandidateBatching(SampledBatching):
@@ -356,8 +315,22 @@ class CandidateBatching(SampledBatching):
 
     labels: Literal["candidates"] = "candidates"
 
+    @model_validator(mode="after")
+    def _check_candidates(self) -> CandidateBatching:
+        if self.by_label:
+            raise ValueError("order is by_label, which needs labels: pool or all; candidates belong to queries")
+        limit = {"one": 1, "some": getattr(self.positives, "count", 0), "all": math.inf}[self.positives.pick]
+        seen = {"all": 0, "one": 1}.get(str(self.loss_positives), self.loss_positives)
+        reason = f"at most {limit} of a query's positives are candidates"
+        self.require(int(seen) < limit, "loss_positives", reason)
+        return self
+
     def builder(
-        self, targets: csr_matrix, filter: NDArray[np.int64] | None, mined: NDArray[np.int32]
+        self,
+        targets: csr_matrix,
+        filter: NDArray[np.int64] | None,
+        mined: NDArray[np.int32],
+        lexical: NDArray[np.int32] = NO_LISTS,
     ) -> PoolBuilder | CandidateBuilder:
         """Return the builder of candidates; arguments as in :meth:`Batching.builder`."""
         from megalabel.batching.candidates import CandidateBuilder
@@ -366,25 +339,28 @@ class CandidateBatching(SampledBatching):
             targets,
             filter,
             positives=self.positives.picker(),
-            lists=mined if len(mined) else None,
-            mined=self.negatives.mined,
+            lists=[
+                (lists, count)
+                for lists, count in ((mined, self.negatives.mined), (lexical, self.negatives.bm25))
+                if count and len(lists)
+            ],
             uniform=self.negatives.uniform,
             **self._loss_options(),
         )
 
     def pool_size(self, batch: int, labels: int, per_query: float) -> int:
         """Return the expected number of distinct labels in a step; see :meth:`Batching.pool_size`."""
-        return _distinct(batch * self._each(per_query), labels)
+        return count_distinct(batch * self._each(per_query), labels)
 
     def labels_per_query(self, batch: int, labels: int, per_query: float) -> int:
         """Return the expected length of a query's list; see :meth:`Batching.pool_size`."""
         return math.ceil(self._each(per_query))
 
     def _each(self, per_query: float) -> float:
-        return self.positives.expected(per_query) + self.negatives.mined + self.negatives.uniform
+        return self.positives.expected(per_query) + self.negatives.per_query + self.negatives.uniform
 
 
-def _distinct(drawn: float, labels: int) -> int:
+def count_distinct(drawn: float, labels: int) -> int:
     """Return the expected number of distinct labels among so many draws, all labels equally likely."""
     return math.ceil(labels * -math.expm1(-drawn / labels))
 

@@ -59,7 +59,7 @@ def _main(
 _START, _DATA, _TRAIN, _USE, _SHARE = (
     "Start here",
     "Look at data and recipes",
-    "Train and measure",
+    "Train and evaluate",
     "Use and change a model",
     "Other programs",
 )

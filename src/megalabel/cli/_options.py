@@ -44,7 +44,7 @@ OwnDeviceOption = Annotated[
     str | None,
     typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps; overrides the recipe."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Random seed.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Random seed.")]
 TailOption = Annotated[
     float | None,
     typer.Option(

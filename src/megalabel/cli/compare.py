@@ -23,7 +23,7 @@ def compare(
             "--data",
             "-d",
             metavar="D",
-            help="Measure on this set: a built-in name, a folder or a file. Default: show what train measured.",
+            help="Measure on this set: a built-in name, a folder or a file. Default: the evaluation that train saved.",
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Which rows: test, val or train.")] = "test",

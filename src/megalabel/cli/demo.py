@@ -33,7 +33,7 @@ def demo(
     k: Annotated[int, typer.Option("-k", help="Labels to show for each text.", min=1, max=100)] = 5,
     as_json: JsonOption = False,
 ) -> None:
-    """Train and measure a first model, in a few minutes.
+    """Train and evaluate a first model in a few minutes.
 
     The model learns the See Also entries of Python functions. The demo builds the data set
     pydocs from the scientific packages installed here, trains the recommended recipe, and

@@ -32,9 +32,7 @@ def evaluate(
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run folder or a saved model.")] = None,
     predictions: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help='JSON lines {"uid", "labels": [ids, best first], "scores": [...]}, plain or gzip.'
-        ),
+        typer.Option(metavar="FILE", help="JSON lines with uid, labels (ids, best first) and scores; plain or gzip."),
     ] = None,
     split: Annotated[str, typer.Option(help="Rows to evaluate: test, val or train.")] = "test",
     heads: HeadsOption = "all",
@@ -46,7 +44,7 @@ def evaluate(
     data_format: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure a model or a predictions file.
+    """Evaluate a model or a predictions file.
 
     Prints P, R, nDCG, propensity-scored metrics, coverage and more, in percent. Filter pairs
     of the data are removed from a ranking before it is cut to k.

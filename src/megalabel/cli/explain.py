@@ -51,8 +51,8 @@ def _lines(why: Explanation) -> list[str]:
     seen = "added after training" if why.added else f"{why.points:,} training points, {why.frequency}"
     lines = [f"{why.label}  ({why.uid})", f"rank {why.rank}{probability}; {seen}", "", "heads        score      adds"]
     lines += [f"{part.head:<10} {part.score:>7.3f} {part.adds:>+9.3f}" for part in why.heads]
-    if why.probability is not None:
-        lines.append(f"{'frequency':<10} {'':>7} {why.rest:>+9.3f}")
+    if why.rest_by is not None:
+        lines.append(f"{why.rest_by:<10} {'':>7} {why.rest:>+9.3f}")
     lines.append(f"{'all':<10} {'':>7} {why.total:>+9.3f}")
     if not why.texts_kept:
         return [*lines, "", "this model was saved without its training texts"]

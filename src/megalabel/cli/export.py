@@ -28,7 +28,7 @@ def export(
     to: Annotated[Target, typer.Option(help="Target program.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
     head: Annotated[
-        str | None, typer.Option(help="A head with tower: text; the first one by default.", show_default=False)
+        str | None, typer.Option(help="A head with kind: text; the first one by default.", show_default=False)
     ] = None,
     int8: Annotated[
         bool, typer.Option("--int8", help="onnx: also write a graph with 8-bit weights; requires --data.")

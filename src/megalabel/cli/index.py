@@ -95,14 +95,16 @@ def _read(path: Path) -> list[str]:
 
 def _settings(pairs: Sequence[str]) -> dict[str, int]:
     """Parse KEY=VALUE pairs; every setting of an index is an integer."""
+    from megalabel.documents import parse_whole
     from megalabel.errors import SettingError
 
     parsed = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals or not value.strip().isdecimal():
-            raise SettingError(f"invalid index setting --set {pair}", remedy="for example --set nprobe=16")
-        parsed[name.strip()] = int(value)
+        try:
+            parsed[name.strip()] = parse_whole(value.strip() if equals else "")
+        except ValueError:
+            raise SettingError(f"invalid index setting --set {pair:.80}", remedy="for example nprobe=16") from None
     return parsed
 
 

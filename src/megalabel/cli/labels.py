@@ -80,7 +80,7 @@ def rename(
     text: Annotated[str, typer.Argument(help="Its new text.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Change the text of a label; what its training points taught stays.
+    """Change the text of a label; what the model learnt about it stays.
 
     Example: megalabel labels rename runs/first added-4236 "a better text"
     """
@@ -98,12 +98,12 @@ def list_labels(
     find: Annotated[
         str | None, typer.Option(help="Only labels whose text or uid contains this, ignoring case.")
     ] = None,
-    most: Annotated[int | None, typer.Option(help="Maximum number of labels to list.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="Maximum number of labels to list.", min=1)] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List labels with uid, number of training points and text.
 
-    Example: megalabel labels list runs/first --find matrix --most 10
+    Example: megalabel labels list runs/first --find matrix --limit 10
     """
     from megalabel.model.store import read_labels
 
@@ -113,7 +113,7 @@ def list_labels(
         for row in read_labels(run)
         if words is None or words in row["text"].casefold() or words in row["uid"].casefold()
     ]
-    shown = rows[:most]
+    shown = rows[:limit]
     if as_json:
         print_json({"labels": shown})
         return
@@ -125,16 +125,24 @@ def list_labels(
 
 @contextmanager
 def _changing_model(run: Path) -> Iterator[Model]:
-    """Provide the model and save it afterwards; a lock keeps other processes from changing it meanwhile."""
+    """Provide the model; its changes are recorded in its folder. A lock keeps other processes from changing it."""
+    from megalabel.errors import WriteError
     from megalabel.model import Model
     from megalabel.model.changing import changing
+    from megalabel.model.journal import Journal
     from megalabel.model.store import find_model
 
     folder = find_model(run)
     with changing(folder, say):
         model = Model.load(folder, device="cpu")  # a change takes milliseconds
+        journal = Journal(model, folder)
         yield model
-        model.save(folder, overwrite=True)
+        if journal.due:
+            try:
+                journal.fold()
+            except WriteError as error:
+                say(f"the change is recorded, but the model could not be saved whole: {error}")
+        journal.close()
     beside = model.indexes.beside(model.state)
     if beside:
         what = "labels not yet in the index, scored one by one in every search"

@@ -33,7 +33,7 @@ def predict(
         float | None, typer.Option(help="Drop labels with a lower score; scores of a fused model are probabilities.")
     ] = None,
     heads: HeadsOption = "all",
-    heads_scores: Annotated[bool, typer.Option("--heads-scores", help="Also give the scores by every head.")] = False,
+    heads_scores: Annotated[bool, typer.Option("--heads-scores", help="Also write the score of every head.")] = False,
     tail: TailOption = None,
     input_format: Annotated[
         str | None,
@@ -48,7 +48,7 @@ def predict(
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Predict the best labels of texts or of a whole file.
+    """Predict the best labels for texts or for a whole file.
 
     Files are streamed, so memory does not grow with their size. The file of --out appears
     only once it is complete.

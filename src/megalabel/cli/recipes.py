@@ -58,7 +58,7 @@ def _table(recipes: list[Recipe]) -> str:
         if isinstance(batching, SampledBatching):
             count = getattr(batching.positives, "count", None)
             positives = f"{count} at random" if count else batching.positives.pick
-            extra = {"mined": batching.negatives.mined, "uniform": batching.negatives.uniform}
+            extra = {name: getattr(batching.negatives, name) for name in ("mined", "bm25", "uniform")}
             labels = ["positives", *(f"{number} {name}" for name, number in extra.items() if number)]
         rows.append((
             recipe.name,
@@ -66,7 +66,7 @@ def _table(recipes: list[Recipe]) -> str:
             " + ".join(head.kind for head in recipe.heads.values()),
             ", ".join(losses),
             f"{batching.batch_size:,}",
-            batching.order,
+            batching.order.kind,
             positives,
             " + ".join(labels),
             str(recipe.training.epochs),
@@ -94,5 +94,6 @@ def show(
         typer.echo(f"differs {loaded.differs}")
     for figure in load_published(recipe):
         metrics = ", ".join(f"{name} {value}" for name, value in figure.metrics.items())
-        typer.echo(f"published on {figure.data}: {metrics} ({figure.source})")
+        data = f"{figure.data}, variant {figure.variant!r}" if figure.variant else figure.data
+        typer.echo(f"published on {data}: {metrics} ({figure.source})")
     typer.echo(f"\n{dump_recipe(loaded)}", nl=False)

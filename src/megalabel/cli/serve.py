@@ -24,7 +24,7 @@ def serve(
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one and prints it.")
     ] = 8000,
     save: Annotated[
-        bool, typer.Option("--save", help="Save label changes made by requests to RUN, shortly after each and on exit.")
+        bool, typer.Option("--save", help="Save label changes made by requests to RUN, each before it is answered.")
     ] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Refuse requests that change labels.")] = False,
     api_key_file: Annotated[

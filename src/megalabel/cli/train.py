@@ -23,7 +23,7 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the recipe: training.epochs=3"),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed; overrides the recipe.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed; overrides the recipe.")] = None,
     device: OwnDeviceOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in RUN from its last checkpoint.")] = False,
     report: Annotated[
@@ -38,7 +38,7 @@ def train(
     """Train a recipe on a data set and write the run to a folder.
 
     Checkpoints and weights are selected on validation rows, which are held out of train if
-    the data has none. Ctrl-C saves the state; --resume continues with identical results.
+    the data has none. Ctrl-C or SIGTERM saves the state; --resume continues with identical results.
 
     Example: megalabel train unidec-cpu --data pydocs --out runs/first
 
@@ -56,27 +56,30 @@ def train(
         *([] if seed is None else [f"seed={seed}"]),
         *([] if device is None else [f"training.device={device}"]),
     ]
-    with join(timeout=timeout) as ranks:
-        loaded = load_recipe(recipe, [*(changes or []), *overrides])
-        found_device = find_device(ranks.device(loaded.training.device))
-        dataset = ranks.rank0_first(
-            lambda: load(data, format=data_format, say=say if ranks.first else lambda line: None)
-        )
-        if not force:
-            check_memory(loaded, dataset, str(found_device))
-        try:
-            model = train_rank(loaded, dataset, out, resume=resume, ranks=ranks, say=say)
-        except Stopped:
-            command = [*ranks.command, "train", recipe, "--data", data, "--out", str(out)]
-            command += [part for change in changes or [] for part in ("--set", change)]
-            command += [] if seed is None else ["--seed", str(seed)]
-            command += [] if device is None else ["--device", device]
-            command += [] if data_format is None else ["--from", data_format]
-            command += [] if report else ["--no-report"]
-            command += ["--force"] if force else []
-            if ranks.first:
-                say(f"stopped and saved; continue with: {shlex.join([*command, '--resume'])}")
-            raise
+    try:
+        with join(timeout=timeout) as ranks:
+            loaded = load_recipe(recipe, [*(changes or []), *overrides])
+            found_device = find_device(ranks.device(loaded.training.device))
+            dataset = ranks.rank0_first(
+                lambda: load(data, format=data_format, say=say if ranks.first else lambda line: None)
+            )
+            if not force:
+                check_memory(loaded, dataset, str(found_device))
+            try:
+                model = train_rank(loaded, dataset, out, resume=resume, ranks=ranks, say=say)
+            except Stopped:
+                command = [*ranks.command, "train", recipe, "--data", data, "--out", str(out)]
+                command += [part for change in changes or [] for part in ("--set", change)]
+                command += [] if seed is None else ["--seed", str(seed)]
+                command += [] if device is None else ["--device", device]
+                command += [] if data_format is None else ["--from", data_format]
+                command += [] if report else ["--no-report"]
+                command += ["--force"] if force else []
+                if ranks.first:
+                    say(f"stopped and saved; continue with: {shlex.join([*command, '--resume'])}")
+                raise
+    except Stopped as stop:
+        raise typer.Exit(128 + stop.number) from stop
     if model is None:
         return  # rank 0 has it
     if report:

@@ -12,6 +12,7 @@ import orjson
 
 from megalabel.errors import DataError, MegalabelError, WriteError
 from megalabel.files import writing, writing_folder
+from megalabel.progress import notice
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -50,18 +51,19 @@ def cached(
 
     ``key`` holds everything the set depends on, as JSON: its name under ``"set"``,
     settings, versions. ``keep`` is called after building and returns whether to cache
-    the set. A damaged entry is rebuilt; if the cache cannot be written, nothing is cached.
+    the set. Files are checked against the hashes of when they were written; a damaged entry is
+    rebuilt, with one line of notice. If the cache cannot be written, nothing is cached.
     Processes that build the same set at the same time each write a whole entry; the last one
     stays.
     """
-    say = say or (lambda text: None)
+    warn, say = say or notice, say or (lambda text: None)
     packed = orjson.dumps(dict(key), option=orjson.OPT_SORT_KEYS)
     try:
         folder = cache_folder("data", f"{key['set']}-{hashlib.sha256(packed).hexdigest()[:16]}")
     except WriteError as error:
         say(f"{key['set']} is not cached: {error}")
         return build()
-    data = _read(folder, packed, say)
+    data = _read(folder, packed, say, warn)
     if data is None:
         data = build()
         if keep is not None and not keep():
@@ -73,7 +75,7 @@ def cached(
     return data
 
 
-def _read(folder: Path, packed: bytes, say: Callable[[str], None]) -> Dataset | None:
+def _read(folder: Path, packed: bytes, say: Callable[[str], None], warn: Callable[[str], None]) -> Dataset | None:
     """Return the entry, or None if it does not exist or is damaged."""
     from megalabel.data.formats import Options, get_format
 
@@ -81,11 +83,11 @@ def _read(folder: Path, packed: bytes, say: Callable[[str], None]) -> Dataset | 
         if not (folder / _ENTRY).is_file():
             return None
         entry = orjson.loads((folder / _ENTRY).read_bytes())
-        if entry["key"] != orjson.loads(packed) or entry["files"] != _sizes(folder):
+        if entry["key"] != orjson.loads(packed) or entry["files"] != _hashes(folder):
             raise DataError("the files are not those that were written", path=folder)
         data = get_format("folder").read(folder, Options())
     except (MegalabelError, OSError, ValueError, KeyError, TypeError) as error:
-        say(f"a damaged cache entry is rebuilt: {error}")
+        warn(f"a damaged cache entry is rebuilt: {error}")
         return None
     say(f"{data.name}: read from the cache, {folder}")
     return data
@@ -96,10 +98,15 @@ def _keep(data: Dataset, folder: Path, packed: bytes) -> None:
 
     with writing_folder(folder, overwrite=True) as temporary:
         get_format("folder").write(data, temporary)
-        entry = {"key": orjson.loads(packed), "files": _sizes(temporary)}
+        entry = {"key": orjson.loads(packed), "files": _hashes(temporary)}
         with writing(temporary / _ENTRY) as out:
             out.write(orjson.dumps(entry, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.name != _ENTRY}
+def _hashes(folder: Path) -> dict[str, str]:
+    hashes = {}
+    for path in sorted(folder.iterdir()):
+        if path.name != _ENTRY:
+            with path.open("rb") as stream:
+                hashes[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return hashes

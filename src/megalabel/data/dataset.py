@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from megalabel.data.propensity_constants import checked_constants
 from megalabel.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def _no_pairs() -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Labels:
-    """The label set: label l has a text and a stable name (uid) of its own."""
+    """The label set: label l has a text and a unique, stable name (uid)."""
 
     texts: Sequence[str]  # [L]
     uids: Sequence[str]  # [L], unique
@@ -38,7 +39,7 @@ class Split:
     """Points with their relevant labels.
 
     ``filter`` lists (row, label) pairs that count neither as right nor as wrong: they are
-    taken out of a ranking before it is cut to k (an item recommended to itself, say).
+    removed from a ranking before the cut to k (for example an item recommended to itself).
     """
 
     texts: Sequence[str]  # [N]
@@ -53,6 +54,10 @@ class Split:
         """Return the filter pairs as a matrix [N, L], for an index to leave out."""
         ones = np.ones(len(self.filter), dtype=np.float32)
         return sparse.csr_matrix((ones, (self.filter[:, 0], self.filter[:, 1])), shape=self.targets.shape)
+
+    def filtered_relevant(self) -> int:
+        """Return how many filter pairs are relevant as well: they can never be right."""
+        return int(self.targets.multiply(self.excluded() > 0).nnz) if len(self.filter) else 0
 
     def rows(self, keep: NDArray[np.int64]) -> Split:
         """Return the points ``keep``, in that order, with their filter pairs."""
@@ -126,6 +131,7 @@ class Dataset:
         if len(set(self.labels.uids)) != len(self.labels):
             duplicate = next(uid for uid, count in Counter(self.labels.uids).items() if count > 1)
             raise DataError(f"duplicate label uid {duplicate!r}", remedy="give every label its own uid")
+        object.__setattr__(self, "propensity", checked_constants(*self.propensity))
         if self.points == 0:
             parts = [self.train] if self.val is None else [self.train, self.val]
             counts = sum(np.bincount(part.targets.indices, minlength=len(self.labels)) for part in parts)

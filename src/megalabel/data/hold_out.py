@@ -1,4 +1,4 @@
-"""Hold points out of train by the rule that made the test set, so that validation tells the truth."""
+"""Hold points out of train by the rule that made the test set, so that validation predicts test."""
 
 from __future__ import annotations
 
@@ -15,26 +15,29 @@ if TYPE_CHECKING:
 
     from megalabel.data.dataset import Dataset, Split
 
-__all__ = ["hold_out"]
+__all__ = ["held_out_size", "hold_out"]
+
+MAX_ROWS = 10_000  # default
 
 
 def hold_out(
-    data: Dataset, *, share: float = 0.1, most: int = 10_000, seed: int = 0, into: Literal["val", "test"] = "val"
+    data: Dataset, *, share: float = 0.1, max_rows: int = MAX_ROWS, seed: int = 0, into: Literal["val", "test"] = "val"
 ) -> Dataset:
     """Move a seeded random part of train into ``val`` (or ``test``).
 
-    Two promises hold for every set:
+    Two rules hold for every set:
 
     - every label that had a train point keeps one;
-    - where points and labels are the same items (symmetric sets), no held-out pair (a, b)
-      has its reverse (b, a) left in train. A model that has seen one direction would be
-      paid for the other, and validation would look far better than test.
+    - if points and labels are the same items (symmetric sets), no held-out pair (a, b) has
+      its reverse (b, a) left in train. Otherwise a model would be rewarded for pairs it has
+      seen in the other direction, and validation would look far better than test.
 
-    So the reverse pairs of held-out pairs leave train. Where that would take label a its
-    last train point, one reverse pair (b, a) stays and the held-out row gives up b
-    instead: b leaves its truth and joins its filter pairs. Rows that cannot be held out
-    within these promises stay in train; train rows left without any label are set aside.
-    ``Dataset.refit`` brings everything back.
+    So the reverse pairs of held-out pairs are removed from train. If label a would lose its
+    last train point that way, one reverse pair (b, a) stays, and b moves from the truth of
+    the held-out row to its filter pairs. Rows that cannot be held out under these rules stay
+    in train; train rows left without a label are dropped. ``Dataset.refit`` restores everything.
+
+    At most ``max_rows`` rows are held out.
 
     >>> from megalabel import load
     >>> data = hold_out(load("synthetic:points=300,labels=40"), share=0.1, seed=1)
@@ -45,7 +48,7 @@ def hold_out(
         raise SettingError(f"share must lie between 0 and 1, not {share}")
     if into == "val" and data.val is not None:
         raise SettingError(f"{data.name} already has val rows", remedy="use them, or drop them first")
-    size = min(max(1, round(share * len(data.train))), most)
+    size = held_out_size(len(data.train), share, max_rows)
     picker = _Picker(data)
     for row in np.random.default_rng(seed).permutation(len(data.train)):
         if len(picker.held) == size:
@@ -53,8 +56,8 @@ def hold_out(
         picker.try_row(int(row))
     if not picker.held:
         raise DataError(
-            f"{data.name}: no train row can be held out, each carries the last train point of some label",
-            remedy="give a val set of your own, or more train rows",
+            f"{data.name}: no train row can be held out, each has the only train point of some label",
+            remedy="provide a val set, or more train rows",
         )
     train, held = picker.result()
     if into == "test":
@@ -62,21 +65,26 @@ def hold_out(
     return data.replace(train=train, val=held, before=data)
 
 
+def held_out_size(rows: int, share: float, max_rows: int = MAX_ROWS) -> int:
+    """Return how many of the train rows :func:`hold_out` tries to hold out."""
+    return min(max(1, round(share * rows)), max_rows)
+
+
 class _Picker:
-    """Row-by-row bookkeeping of what may still leave train."""
+    """Keeps track, row by row, of what may still be held out."""
 
     def __init__(self, data: Dataset) -> None:
         self.data = data
         self.items = match_items(data.train, data.labels)
         targets = data.train.targets
         self.indptr, self.indices = targets.indptr.tolist(), targets.indices
-        self.left = np.bincount(targets.indices, minlength=targets.shape[1])  # train points each label still has
+        self.left = np.bincount(targets.indices, minlength=targets.shape[1])  # train points left per label
         self.by_item = np.argsort(self.items, kind="stable")  # rows of item l: a slice of this
         self.starts = np.searchsorted(self.items[self.by_item], np.arange(targets.shape[1] + 1)).tolist()
         self.held: list[int] = []
         self.is_held = np.zeros(len(data.train), dtype=bool)
-        self.gone: set[tuple[int, int]] = set()  # (row, label) cells that left train as reverse pairs
-        self.given_up: list[tuple[int, int]] = []  # (row, label) cells a held row gave up
+        self.gone: set[tuple[int, int]] = set()  # (row, label) cells removed from train as reverse pairs
+        self.given_up: list[tuple[int, int]] = []  # (row, label) cells moved from truth to filter pairs
 
     def truth_of(self, row: int) -> list[int]:
         """Return all labels of the row."""
@@ -88,7 +96,7 @@ class _Picker:
         return [b for b in self.truth_of(row) if (row, b) not in self.gone]
 
     def try_row(self, row: int) -> None:
-        """Hold the row out if both promises allow it."""
+        """Hold the row out if both rules allow it."""
         labels = self.labels_of(row)
         if not labels or self.left[labels].min() < 2:
             return
@@ -108,19 +116,19 @@ class _Picker:
         self.held.append(row)
         self.is_held[row] = True
 
-    def reverse_rows(self, own: int, item: int, truth: list[int]) -> dict[int, list[int]]:
-        """Return, for each label b of the item's own row, the other train rows that are b and have the item."""
+    def reverse_rows(self, row: int, item: int, truth: list[int]) -> dict[int, list[int]]:
+        """Return, for each label b of the row, the other train rows that are item b and have ``item`` as a label."""
         reverse = {}
         for b in truth:
             rows = self.by_item[self.starts[b] : self.starts[b + 1]].tolist()
-            reverse[b] = [r for r in rows if r != own and not self.is_held[r] and item in self.labels_of(r)]
+            reverse[b] = [r for r in rows if r != row and not self.is_held[r] and item in self.labels_of(r)]
         return {b: rows for b, rows in reverse.items() if rows}
 
     def result(self) -> tuple[Split, Split]:
-        """Return what is left of train, and the held-out part."""
+        """Return the remaining train rows and the held-out rows."""
         train = self.data.train
         held = train.filtering(_pairs(self.given_up)).rows(np.array(self.held, dtype=np.int64))
-        # A cell that left train as a reverse pair is still true for a row that was held out after it.
+        # A cell removed as a reverse pair is still true for a row that was held out later.
         rest = train.without(_pairs([cell for cell in self.gone if not self.is_held[cell[0]]]))
         rest = rest.rows(np.flatnonzero(~self.is_held & (np.diff(rest.targets.indptr) > 0)))
         return rest, self.like_test(held, rest)

@@ -1,4 +1,4 @@
-"""Symmetric sets: which label is the same thing as which point."""
+"""Symmetric sets: which label is the same item as which point."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["match_items", "reverse_share"]
 def match_items(split: Split, labels: Labels) -> NDArray[np.int64]:
     """Return [N]: the label that is the same item as point i, or -1.
 
-    Points and labels are the same item when they share a uid. Numbers make poor names
-    (point "17" and label "17" may have nothing in common), so shared uids count only
-    where most of the shared texts agree as well, one being equal to or the start of the
-    other. Where no uid is shared, equal texts decide if at least half the points have one.
+    Points and labels are the same item when they share a uid. Numeric uids are
+    ambiguous (point "17" and label "17" may have nothing in common), so shared uids count
+    only if most of their texts agree too: one equals the other or is its beginning. If no
+    uid is shared, equal texts decide, provided that at least half the points have one.
 
     >>> from megalabel import Labels, Split
     >>> from scipy.sparse import csr_matrix
@@ -33,8 +33,8 @@ def match_items(split: Split, labels: Labels) -> NDArray[np.int64]:
     items = _look_up(split.uids, labels.uids)
     shared = np.flatnonzero(items >= 0)
     if len(shared):
-        alike = sum(_agree(split.texts[i], labels.texts[items[i]]) for i in shared.tolist())
-        return items if 2 * alike >= len(shared) else np.full(len(split), -1, dtype=np.int64)
+        agreeing = sum(_agree(split.texts[i], labels.texts[items[i]]) for i in shared.tolist())
+        return items if 2 * agreeing >= len(shared) else np.full(len(split), -1, dtype=np.int64)
     by_text = _look_up(split.texts, labels.texts)
     if 2 * np.count_nonzero(by_text >= 0) < len(split):
         by_text[:] = -1
@@ -44,8 +44,8 @@ def match_items(split: Split, labels: Labels) -> NDArray[np.int64]:
 def reverse_share(data: Dataset, split: Split) -> float:
     """Return the share of pairs (a, b) of ``split`` for which (b, a) is a train pair.
 
-    High in train and low in test means that test was made by a rule a naive random
-    validation split would break. 0 for sets whose points and labels are different things.
+    High in train and low in test means that a random validation split would break the rule
+    that made test. 0 for sets whose points and labels are different things.
     """
     pairs = item_pairs(split, match_items(split, data.labels))
     train = item_pairs(data.train, match_items(data.train, data.labels))

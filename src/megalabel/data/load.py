@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,8 @@ def load(
 
     A built-in name (``pydocs``, ``synthetic`` and others, see ``megalabel data list``) may carry settings:
     ``"synthetic:points=1000,labels=200"``. A path that exists is read in the format its
-    content shows, or in ``format`` if given; ``say`` receives the detected format and the reason.
+    content shows, or in ``format`` if given; ``say`` receives the detected format and the reason,
+    and what the reader decided, such as the separator of labels.
 
     >>> len(load("synthetic:points=300,labels=40").labels)
     40
@@ -45,8 +47,11 @@ def load(
         return build(text, say=say)
     if not exists and isinstance(source, str) and format is None and path.name == text:
         raise unknown_name(text)
+    if not exists:
+        raise DataError("no such file or folder", path=path)
     if format is None:
         format, why = detect(path)
         if say is not None:
-            say(f"{path}: read as {format}, for {why}")
-    return get_format(format).read(path, options or Options())
+            say(f"{path}: read as {format} ({why})")
+    options = options or Options()
+    return get_format(format).read(path, options if say is None else replace(options, say=say))

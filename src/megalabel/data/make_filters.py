@@ -19,19 +19,19 @@ __all__ = ["make_filters"]
 
 
 def make_filters(data: Dataset) -> Dataset:
-    """Return the set with filter pairs made from its own items.
+    """Return the set with filter pairs built from its items.
 
     Train rows: the item itself (A, A). Val and test rows: the item itself, and (B, A)
     whenever (A, B) is a train pair and both are known items; such pairs also leave the
-    truth, for a model that has seen one direction would be paid for the other.
+    truth: otherwise a model would be rewarded for pairs it has seen in the other direction.
 
-    A test or val row whose whole truth is filtered keeps its place with no relevant label.
+    A test or val row whose whole truth is filtered stays, without a relevant label.
     """
     items = {name: match_items(split, data.labels) for name, split in data.splits.items()}
     if all(np.all(numbers < 0) for numbers in items.values()):
         raise DataError(
-            f"{data.name}: points and labels have no item in common, so there is nothing to filter",
-            remedy="give points and labels the same uid where they are the same thing",
+            f"{data.name}: points and labels share no items, so there is nothing to filter",
+            remedy="give a point and a label that are the same item the same uid",
         )
     reverse = item_pairs(data.train, items["train"]).T.tocsr()
     parts: dict[str, Split] = {"train": data.train.filtering(own_pairs(items["train"]))}

@@ -1,4 +1,4 @@
-"""The public sets that published figures are about: how large they are, and which of their texts are read."""
+"""The public data sets behind published figures: their sizes, and which of their texts are read."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 __all__ = ["OFFICIAL_SETS", "OfficialSet", "find_official_set", "recognise"]
 
-SHORT = 20.0  # words of a point on average, below which it is a title
+SHORT = 20.0  # mean words per point; shorter texts are titles
 
 
 @dataclass(frozen=True, slots=True)
 class OfficialSet:
-    """A set as the extreme classification repository or the DEXML code has it."""
+    """A data set of the extreme classification repository or the DEXML code."""
 
     name: str
     labels: int
     train: int
     test: int
     fields: Literal["title", "title+content"]  # of the JSON files
-    filtered: bool  # it has filter files, without which its figures cannot be compared
+    filtered: bool  # it has filter files; without them figures cannot be compared
     layout: Literal["xmc-json", "dexml"] = "xmc-json"  # of the files it comes in
 
     @property
@@ -46,7 +46,7 @@ class OfficialSet:
 
     @property
     def size(self) -> str:
-        """Return how large it is, in words."""
+        """Its sizes as text."""
         return f"{self.labels:,} labels, {self.train:,} train and {self.test:,} test points"
 
 
@@ -78,9 +78,9 @@ def find_official_set(name: str) -> OfficialSet:
 
 
 def recognise(data: Dataset) -> OfficialSet | None:
-    """Return the official set that has the sizes of this one; of a title set and its long twin, by the length of texts.
+    """Return the official set with the sizes of this one; the length of texts decides between titles and full texts.
 
-    Validation rows count as train rows, for that is where they came from.
+    Validation rows count as train rows, since they were held out of train.
     """
     train = len(data.train) + (0 if data.val is None else len(data.val))
     sizes = (len(data.labels), train, len(data.test))

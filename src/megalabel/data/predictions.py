@@ -62,7 +62,7 @@ def read_predictions(path: str | PathLike[str], split: Split, labels: int) -> tu
 
 
 def write_predictions(path: str | PathLike[str], split: Split, predictions: TopK) -> None:
-    """Write the ranking of every point of a split, whole or not at all."""
+    """Write the ranking of every point of a split, completely or not at all."""
     import orjson
 
     with writing(path) as out:
@@ -74,7 +74,7 @@ def write_predictions(path: str | PathLike[str], split: Split, predictions: TopK
 
 
 class _Where:
-    """Finds the line of a place in the flat arrays."""
+    """Finds the line of a position in the flat arrays."""
 
     def __init__(self, path: str | PathLike[str], lines: NDArray[np.int64], of_line: NDArray[np.int64]) -> None:
         self.path, self.lines, self.of_line = path, lines, of_line
@@ -84,7 +84,7 @@ class _Where:
 
 
 def _row_numbers(split: Split) -> dict[str, int] | None:
-    """Return uid -> row, or None where uids repeat and rows must come in order."""
+    """Return uid -> row, or None if uids repeat, so that rows must be in order."""
     row_of = {uid: row for row, uid in enumerate(split.uids)}
     return row_of if len(row_of) == len(split) else None
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
+from os import PathLike
 
-__all__ = ["propensity_constants"]
+from megalabel.errors import DataError
+
+__all__ = ["checked_constants", "propensity_constants"]
 
 # The first pattern that occurs in the name, in lower case and without punctuation.
 _CATALOGUE = (
@@ -30,3 +34,20 @@ def propensity_constants(name: str) -> tuple[float, float]:
     """
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
     return next((constants for pattern, constants in _CATALOGUE if re.search(pattern, plain)), _USUAL)
+
+
+def checked_constants(A: float, B: float, *, path: str | PathLike[str] | None = None) -> tuple[float, float]:
+    """Return (A, B) once label weights can be computed with them, or raise a DataError.
+
+    >>> checked_constants(0.55, 1.5)
+    (0.55, 1.5)
+    """
+    try:
+        A, B = float(A), float(B)
+        good = A >= 0 and B > 0 and math.isfinite(A) and (B + 1.0) ** A < 1e9
+    except OverflowError:
+        good = False
+    if not good:
+        remedy = "A must be at least 0, B above 0, and both small, such as 0.55 and 1.5"
+        raise DataError(f"propensity constants A = {A}, B = {B}", path=path, remedy=remedy)
+    return A, B

@@ -23,7 +23,7 @@ def save(
     format: str = "folder",
     overwrite: bool = False,
 ) -> None:
-    """Write the set into ``folder``, whole or not at all.
+    """Write the set into ``folder``, completely or not at all.
 
     With ``overwrite`` an existing data set is replaced once the new one is complete; a
     folder that holds anything else is never touched.

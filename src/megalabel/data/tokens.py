@@ -6,20 +6,21 @@ import json
 import os
 import re
 import string
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from megalabel.data.cache import cache_folder
 from megalabel.errors import WriteError
 from megalabel.files import writing, writing_folder
-from megalabel.progress import progress
+from megalabel.progress import notice, progress
 from megalabel.types import Tokens
 
 if TYPE_CHECKING:
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Tokeniser", "Tokenises", "store_tokens", "tokenise", "tokenise_in_chunks"]
 
 _CHUNK = 8_192  # texts handed to the tokenizer at a time
-_WORDS = 500_000  # distinct words remembered at a time
-_VERSION = 1  # of the files on disk
+_WORD_CHARACTERS = 64  # of a word that is remembered: a text without spaces is one long word, and never comes back
+_REMEMBERED_BYTES = 32 << 20  # of words and their tokens, about 150,000 words
+_WORD_BYTES = 150  # of two objects and an entry of a dictionary
+_VERSION = 2  # of the files on disk
 
 
 @runtime_checkable
@@ -78,7 +81,8 @@ class Tokeniser:
         ids = self._encode(texts)
         offsets = np.zeros(len(ids) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, ids), dtype=np.int64, count=len(ids)), out=offsets[1:])
-        return Tokens(np.fromiter(chain.from_iterable(ids), dtype=self._dtype, count=int(offsets[-1])), offsets)
+        offsets //= self._dtype.itemsize
+        return Tokens(np.frombuffer(b"".join(ids), dtype=self._dtype), offsets)
 
     @cached_property
     def bare(self) -> Tokenizer:
@@ -89,10 +93,11 @@ class Tokeniser:
         return copy
 
     @cached_property
-    def _encode(self) -> Callable[[Sequence[str]], list[list[int]]]:
+    def _encode(self) -> Callable[[Sequence[str]], list[bytes]]:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         by_word = _word_pattern(self.bare)
-        return _Whole(self.bare) if by_word is None else _ByWord(self.bare, by_word)
+        whole = _Whole(self.bare, self._dtype)
+        return whole if by_word is None else _ByWord(whole, by_word)
 
     @cached_property
     def _dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -113,7 +118,8 @@ def store_tokens(texts: Sequence[str], tokenizer: Tokenizer | Tokenises, *, fold
     ``tokenizer`` is one of the tokenizers library, or an encoder. The store is keyed by a hash
     of the texts and of the tokenizer and lies in ``folder`` (default: the user's cache). Ids
     have the smallest integer type that holds the vocabulary. Writing holds one chunk in memory.
-    A damaged store is rebuilt; several processes may build the same store at the same time.
+    A hash of the whole store is checked whenever it is opened. A damaged store is rebuilt, with
+    one line of notice; several processes may build the same store at the same time.
     If the disk cannot be written, the tokens stay in memory.
     """
     source = tokenizer if isinstance(tokenizer, Tokenises) else Tokeniser(tokenizer)
@@ -124,7 +130,7 @@ def store_tokens(texts: Sequence[str], tokenizer: Tokenizer | Tokenises, *, fold
         return stored
     try:
         with writing_folder(target, overwrite=True) as temporary:
-            _write(temporary, texts, source)
+            _write(temporary, target.name, texts, source)
     except WriteError:
         stored = _open(target)  # another process may have been first
         return stored if stored is not None else source.tokenise(texts)
@@ -132,36 +138,66 @@ def store_tokens(texts: Sequence[str], tokenizer: Tokenizer | Tokenises, *, fold
     return stored if stored is not None else source.tokenise(texts)
 
 
-def _write(folder: Path, texts: Sequence[str], source: Tokenises) -> None:
+def _write(folder: Path, key: str, texts: Sequence[str], source: Tokenises) -> None:
     offsets = np.zeros(len(texts) + 1, dtype=np.int64)
     done = 0
     dtype = source.tokenise([]).ids.dtype
+    digest = _new_digest()
     with writing(folder / "ids.bin") as out:
         for part in _chunks(texts, source.tokenise):
-            out.write(part.ids.tobytes())
+            ids = part.ids.tobytes()
+            out.write(ids)
+            digest.update(ids)
             offsets[done + 1 : done + 1 + len(part)] = part.lengths
             done += len(part)
     np.cumsum(offsets, out=offsets)
     with writing(folder / "offsets.bin") as out:
         out.write(offsets.tobytes())
-    card = {"version": _VERSION, "texts": len(texts), "tokens": int(offsets[-1]), "dtype": dtype.name}
+    digest.update(offsets.tobytes())
+    card = {"version": _VERSION, "key": key, "texts": len(texts), "tokens": int(offsets[-1]), "dtype": dtype.name}
+    digest.update(_card_bytes(card))
     with writing(folder / "tokens.json") as out:
-        out.write(json.dumps(card).encode())
+        out.write(json.dumps({**card, "blake2b": digest.hexdigest()}).encode())
 
 
 def _open(folder: Path) -> Tokens | None:
-    """Map a finished store, or return None if there is none or it is damaged."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    """Map a finished store, or return None if there is none or it is damaged, which is said in one line."""
+    try:
         card = json.loads((folder / "tokens.json").read_bytes())
-        dtype = np.dtype(card["dtype"])
-        sizes = {"ids.bin": card["tokens"] * dtype.itemsize, "offsets.bin": (card["texts"] + 1) * 8}
-        if card["version"] != _VERSION or any((folder / name).stat().st_size != size for name, size in sizes.items()):
+        if card["version"] != _VERSION:
             return None
-        offsets = np.memmap(folder / "offsets.bin", dtype=np.int64, mode="r")
-        if card["tokens"] == 0:  # an empty file cannot be mapped
-            return Tokens(np.empty(0, dtype=dtype), offsets)
-        return Tokens(np.memmap(folder / "ids.bin", dtype=dtype, mode="r"), offsets)
-    return None
+        tokens = _map(folder, card)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        tokens = None
+    if tokens is None:
+        notice(f"{folder}: the stored tokens are damaged; the texts are tokenised again")
+    return tokens
+
+
+def _map(folder: Path, card: dict[str, Any]) -> Tokens | None:
+    """Map the files of a store, or return None if they or the card are not as they were written."""
+    dtype = np.dtype(card["dtype"])
+    sizes = {"ids.bin": card["tokens"] * dtype.itemsize, "offsets.bin": (card["texts"] + 1) * 8}
+    if card["key"] != folder.name or any((folder / name).stat().st_size != size for name, size in sizes.items()):
+        return None
+    offsets = np.memmap(folder / "offsets.bin", dtype=np.int64, mode="r")
+    empty = card["tokens"] == 0  # an empty file cannot be mapped
+    ids = np.empty(0, dtype=dtype) if empty else np.memmap(folder / "ids.bin", dtype=dtype, mode="r")
+    digest = _new_digest()
+    for part in (ids, offsets):
+        digest.update(part.data)
+    digest.update(_card_bytes({name: value for name, value in card.items() if name != "blake2b"}))
+    return Tokens(ids, offsets) if digest.hexdigest() == card["blake2b"] else None
+
+
+def _new_digest() -> blake2b:
+    return blake2b(digest_size=32)
+
+
+def _card_bytes(card: dict[str, Any]) -> bytes:
+    return json.dumps(card, sort_keys=True).encode()
 
 
 def _chunks(texts: Sequence[str], tokenise: Callable[[Sequence[str]], Tokens]) -> Iterator[Tokens]:
@@ -176,32 +212,43 @@ def _chunks(texts: Sequence[str], tokenise: Callable[[Sequence[str]], Tokens]) -
 
 
 class _Whole:
-    """Tokenise whole texts on all cores."""
+    """Tokenise whole texts on all cores; the ids of a text are the bytes of an array."""
 
-    def __init__(self, bare: Tokenizer) -> None:
-        self.bare = bare
+    def __init__(self, bare: Tokenizer, dtype: np.dtype[np.unsignedinteger]) -> None:
+        self.bare, self.dtype = bare, dtype
 
-    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self.bare.encode_batch_fast(list(texts), add_special_tokens=False)]
+    def __call__(self, texts: Sequence[str]) -> list[bytes]:
+        encodings = self.bare.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [array(self.dtype.char, encoding.ids).tobytes() for encoding in encodings]
 
 
 class _ByWord:
-    """Tokenise every distinct word once: words repeat far more often than texts."""
+    """Tokenise every distinct word once: words repeat far more often than texts.
 
-    def __init__(self, bare: Tokenizer, pattern: re.Pattern[str]) -> None:
-        self.encode = _Whole(bare)
-        self.pattern = pattern
-        self.known: dict[str, list[int]] = {}
+    Short words are remembered from call to call, up to a number of bytes; then the memory starts anew.
+    """
 
-    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
+    def __init__(self, whole: _Whole, pattern: re.Pattern[str]) -> None:
+        self.whole, self.pattern = whole, pattern
+        self.known: dict[str, bytes] = {}
+        self.known_bytes = 0
+
+    def __call__(self, texts: Sequence[str]) -> list[bytes]:
         rows = [self.pattern.findall(text) for text in texts]
-        words = set(chain.from_iterable(rows))
         known = self.known
-        if len(known) + len(words) > _WORDS:
-            known = self.known = {}  # another thread may go on with the old one
-        new = list(words.difference(known))
-        known.update(zip(new, self.encode(new), strict=True))
-        return [list(chain.from_iterable([known[word] for word in row])) for row in rows]
+        new = list(set(chain.from_iterable(rows)).difference(known))
+        tokens = dict(zip(new, self.whole(new), strict=True))
+        answer = [b"".join([tokens[word] if word in tokens else known[word] for word in row]) for row in rows]
+        self._remember({word: ids for word, ids in tokens.items() if len(word) <= _WORD_CHARACTERS})
+        return answer
+
+    def _remember(self, tokens: dict[str, bytes]) -> None:
+        size = sum(_WORD_BYTES + 4 * len(word) + len(ids) for word, ids in tokens.items())
+        if self.known_bytes + size > _REMEMBERED_BYTES:
+            self.known, self.known_bytes = {}, 0  # another thread may go on with the old one
+        if size <= _REMEMBERED_BYTES:
+            self.known.update(tokens)
+            self.known_bytes += size
 
 
 def _word_pattern(bare: Tokenizer) -> re.Pattern[str] | None:

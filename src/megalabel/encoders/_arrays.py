@@ -1,4 +1,4 @@
-"""Named arrays in safetensors files, with settings beside them; errors are one line a user can read."""
+"""Named arrays in safetensors files, with settings in JSON; errors are one line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from megalabel.documents import parse_json, read_json
 from megalabel.errors import DataError, SettingError, WriteError, nearest
 from megalabel.files import need, writing, writing_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from mmap import mmap
     from os import PathLike
 
     import numpy as np
@@ -39,20 +41,25 @@ def write_part(
 
 
 def read_part(
-    folder: str | PathLike[str], name: str, valid: Iterable[str], *groups: Iterable[str]
+    folder: str | PathLike[str],
+    name: str,
+    valid: Iterable[str],
+    *groups: Iterable[str],
+    content: Mapping[str, mmap] | None = None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the settings, without ``kind``, and the arrays that :func:`write_part` wrote.
 
-    Settings must be among ``valid``; the names of the arrays must be those of one of the ``groups``.
+    Settings must be among ``valid``; the names of the arrays must be those of one of the ``groups``. ``content``,
+    if given, is what the files were when they were mapped.
     """
     from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load, load_file
 
-    path = need(Path(folder), f"{name}.json")
+    path = need(Path(folder), f"{name}.json") if content is None else Path(folder) / f"{name}.json"
     try:
-        settings = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise DataError(f"the settings cannot be read ({error})", path=path) from error
+        settings = read_json(path) if content is None else parse_json(content[path.name][:], path)
+    except DataError as error:
+        raise DataError(f"the settings cannot be read ({error.what})", path=path) from error
     if not isinstance(settings, dict) or settings.pop("kind", None) != name:
         raise DataError(f"these are not the settings of {name!r}", path=path)
     valid = list(valid)
@@ -61,7 +68,7 @@ def read_part(
             raise SettingError(f"{name!r} has no setting {setting!r}", path=path, remedy=nearest(setting, valid))
     path = path.with_suffix(".safetensors")
     try:
-        arrays: dict[str, np.ndarray] = load_file(path)
+        arrays: dict[str, np.ndarray] = load_file(path) if content is None else load(content[path.name][:])
     except (OSError, SafetensorError) as error:
         what = "no such file" if not path.is_file() else f"the weights cannot be read ({error})"
         raise DataError(what, path=path, remedy="copy the folder again") from error

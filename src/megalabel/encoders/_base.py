@@ -1,4 +1,4 @@
-"""What every encoder shares: vectors for use, settings, and its folder."""
+"""Base class of the encoders: encode, config and save."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
     from megalabel.types import Tokens
 
-__all__ = ["SETTINGS", "BaseEncoder", "Layers"]
+__all__ = ["GROUP", "SETTINGS", "BaseEncoder", "Layers"]
 
-Layers: TypeAlias = Sequence[int | tuple[int, ...]]  # from 1; a tuple stands for the mean of its layers
+Layers: TypeAlias = Sequence[int | tuple[int, ...]]  # from 1; a tuple means the mean of its layers
 SETTINGS = "encoder.json"
-_GROUP = 1_024  # texts handed to forward at a time
+GROUP = 1_024  # texts per call of forward
 
 
 class BaseEncoder(nn.Module, ABC):
     """Base of the encoders; see :class:`megalabel.types.Encoder` for the contract.
 
-    Constructor arguments are kept under their own names, so that ``config`` can return them.
+    Constructor arguments are stored as attributes of the same name, for ``config``.
     """
 
     kind: ClassVar[str]
@@ -45,7 +45,7 @@ class BaseEncoder(nn.Module, ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Name the tokenisation."""
+        """Return a name of the tokenisation."""
 
     @abstractmethod
     def forward(self, tokens: Tokens, max_length: int | None = None, layers: Layers | None = None) -> Tensor:
@@ -66,8 +66,8 @@ class BaseEncoder(nn.Module, ABC):
     ) -> Tensor:
         """Return vectors [n, dim] of the texts, or [n, len(layers), dim]: no dropout, no graph, float32 on the CPU.
 
-        ``normalise`` scales each vector to length 1, so that products are cosines. Longest texts go
-        first, so that memory peaks at once.
+        ``normalise`` scales each vector to length 1, so that products are cosines. The longest
+        texts go first, so that memory peaks at the start.
         """
         vectors = torch.empty(len(tokens), *(() if layers is None else (len(layers),)), self.dim)
         order = np.argsort(-tokens.lengths, kind="stable")
@@ -75,8 +75,8 @@ class BaseEncoder(nn.Module, ABC):
         self.eval()
         try:
             with progress("encoding", total=len(tokens), unit="texts") as step:
-                for start in range(0, len(tokens), _GROUP):
-                    rows = order[start : start + _GROUP]
+                for start in range(0, len(tokens), GROUP):
+                    rows = order[start : start + GROUP]
                     part = self(tokens.take(rows), max_length, layers).float()
                     vectors[torch.from_numpy(rows)] = (to_unit_length(part, dim=-1) if normalise else part).cpu()
                     step(len(rows))

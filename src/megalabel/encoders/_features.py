@@ -1,4 +1,4 @@
-"""Texts as features of a bag: subwords, words, pairs of words and pieces of words, each the number of a table row."""
+"""Features of a bag: subwords, words, word pairs and character n-grams, each the index of a table row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Features"]
 
-_VERSION = 1  # of the rows a text gets
+_VERSION = 1  # of the assignment of rows
 _LONGEST = 40  # characters of a word that are cut into n-grams
 _MARKS = re.escape(string.punctuation) + "¡§«¶·»¿\u200b\u2010-\u2027\u2030-\u205e\u3001-\u3003\u3008-\u301f"
 _PIECES = re.compile(rf"[^\s{_MARKS}]+|[{_MARKS}]")  # words, and punctuation marks one by one
@@ -37,8 +37,8 @@ class Features:
     A text is cut into words (runs without space or punctuation) and marks. Each gives its
     subwords; each word also gives itself, the pair it makes with the word before it, and
     its character n-grams with < and > at the ends, all in lower case. Words, pairs and
-    n-grams take the row ``hash & (size - 1)`` of their own part of the table, so a size is
-    a power of two; 0 leaves the kind out. Features follow the order of the text.
+    n-grams take the row ``hash & (size - 1)`` of their part of the table, so a size is
+    a power of two; 0 omits the kind. Features follow the order of the text.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Features:
         return blake2b(document.encode(), digest_size=16).hexdigest()
 
     def _chunk(self, texts: Sequence[str]) -> Tokens:
-        """Make the features of every distinct piece once, then lay them out text by text."""
+        """Compute the features of every distinct piece once, then arrange them text by text."""
         rows = [_PIECES.findall(text) for text in texts]
         numbers = {piece: number for number, piece in enumerate(dict.fromkeys(chain.from_iterable(rows)))}
         distinct = _Pieces(self, list(numbers))

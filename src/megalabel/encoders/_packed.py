@@ -1,9 +1,9 @@
 """Make a Hugging Face model fast on a CPU: no padding, and dropout masks that are cheap to draw.
 
-Texts are laid end to end. Every layer but attention treats each token alone, so text boundaries do not
-matter to it. Attention works on runs of texts of the same length, each run a batch without a mask. The
-model calls it through the attention interface of transformers; a model that cannot is detected by a
-trial and gets padding.
+Texts are concatenated. Every layer but attention treats tokens independently, so text boundaries do
+not matter. Attention works on runs of texts of the same length, each run a batch without a mask. The
+model calls it through the attention interface of transformers; a trial detects models that cannot,
+which get padding.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["FastDropout", "Runs", "dropout_noise", "first_position", "use_fast_dropout", "use_packed_attention"]
 
 _NAME = "megalabel_packed"
-_STEPS = 2**16  # one random integer of 64 bits decides for four numbers
+_STEPS = 2**16  # a 64-bit random integer decides four numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """How texts lie end to end: runs of texts of the same length."""
+    """The layout of concatenated texts: runs of texts of the same length."""
 
     shapes: list[tuple[int, int]]  # texts in the run, tokens of each
     _orders: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -161,7 +161,7 @@ def use_packed_attention(model: Any, texts: list[list[int]]) -> bool:
         model.set_attn_implementation(_NAME)
         if model.config._attn_implementation == _NAME and _same(model, texts):
             return True
-    except Exception:  # whatever this model or this version of transformers cannot do
+    except Exception:  # the model or this version of transformers does not support it
         pass
     model.config._attn_implementation = before
     return False
@@ -201,9 +201,9 @@ class FastDropout(nn.Dropout):
 
 
 def dropout_noise(like: Tensor, p: float) -> Tensor:
-    """Return factors for dropout: 0 with chance ``p``, else 1 / (1 - p); shape and type of ``like``, on a CPU.
+    """Return factors for dropout: 0 with probability ``p``, else 1 / (1 - p); shape and type of ``like``, on a CPU.
 
-    ``p`` counts to the nearest 1 / 65,536. The draws come from torch's generator, so that a
+    ``p`` is rounded to a multiple of 1 / 65,536. The draws come from torch's generator, so that a
     restored random state gives the same mask.
 
     >>> dropout_noise(torch.empty(2, 3), 1.0).tolist()

@@ -1,4 +1,4 @@
-"""What encoders with a table of token vectors share: its initial values, its files, inverse document frequencies."""
+"""Shared by encoders with a table of token vectors: initial values, files, inverse document frequencies."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from megalabel.encoders._features import Features
     from megalabel.types import Tokens
 
-__all__ = ["TableEncoder", "idf", "open_source", "start_rows"]
+__all__ = ["COUNTED", "TableEncoder", "idf", "open_source", "start_rows"]
 
-_COUNTED = 65_536  # texts whose tokens are counted at once
+COUNTED = 65_536  # texts counted at a time
 
 
 class TableEncoder(BaseEncoder):
@@ -48,7 +48,7 @@ class TableEncoder(BaseEncoder):
         return self.features.tokenise(texts)
 
     def fingerprint(self) -> str:
-        """Return a hash of all that decides which rows a text has: tokenizer, table sizes, n-gram lengths."""
+        """Return a hash of everything the rows of a text depend on: tokenizer, table sizes, n-gram lengths."""
         return self.features.fingerprint()
 
     def sparse_parameters(self) -> list[nn.Parameter]:
@@ -81,7 +81,7 @@ class TableEncoder(BaseEncoder):
 
 
 def open_source(source: str | None) -> tuple[Path | None, bool, Tokenizer | None]:
-    """Return the folder of a source, whether it is a saved encoder's (with all weights), and its tokenizer if any."""
+    """Return the folder of a source, whether it holds a saved encoder (with all weights), and its tokenizer if any."""
     if source is None:
         return None, False, None
     folder = folder_of(source)
@@ -121,8 +121,8 @@ def idf(tokens: Tokens, rows: int, *more: Tokens) -> NDArray[np.float64]:
     n, seen = 0, np.zeros(rows, dtype=np.int64)
     for each in (tokens, *more):
         n += len(each)
-        for start in range(0, len(each), _COUNTED):
-            offsets = each.offsets[start : start + _COUNTED + 1]
+        for start in range(0, len(each), COUNTED):
+            offsets = each.offsets[start : start + COUNTED + 1]
             ids = each.ids[offsets[0] : offsets[-1]].astype(np.int64)
             parts = np.ones(len(ids), dtype=bool), ids, offsets - offsets[0]
             block = csr_matrix(parts, shape=(len(offsets) - 1, rows))

@@ -1,4 +1,4 @@
-"""A bag of features as text encoder: a weighted sum of table rows. The fastest encoder on a CPU."""
+"""A bag of features: a weighted sum of table rows, the fastest encoder on a CPU."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ __all__ = ["BagEncoder", "weighted_bag"]
 
 _TINY = 1e-12
 _BLOCK = 4_096  # table rows that stay in the processor's cache
-_NEAR_ZERO = 0.02  # size of the residual layer at the start
-_SHARES = {"subwords": 1.0, "words": 1.0, "bigrams": 0.5, "characters": 0.3}  # start of a weight before idf
+_NEAR_ZERO = 0.02  # initial scale of the residual layer
+_SHARES = {"subwords": 1.0, "words": 1.0, "bigrams": 0.5, "characters": 0.3}  # initial weights, before idf
 
 
 class BagEncoder(TableEncoder):
@@ -46,26 +46,26 @@ class BagEncoder(TableEncoder):
     get sparse gradients: an optimiser with row-wise updates touches the rows of the step only.
 
     Subwords start from the token vectors of a pretrained model, hashed rows from small random
-    vectors, so that texts with words in common are near each other from the start; call
-    ``fit`` with the texts to come to start the weights from their inverse document frequency.
+    vectors, so that texts with common words are near each other from the start; call ``fit``
+    with the training texts to set the weights to their inverse document frequency.
 
     Args:
         source: where tokenizer and token vectors come from: ``"minilm"``, the folder of a model
             (tokenizer.json, model.safetensors), the folder of a saved bag with the same
-            settings, which gives all its weights, or None for hashed features only.
+            settings, with all its weights, or None for hashed features only.
             ``"auto"`` takes MiniLM if its package is installed.
         dim: size of a vector. Token vectors of another size are cut to their main directions.
         words, bigrams, characters: table rows of whole words, word pairs and n-grams; a power
-            of two, 0 leaves them out. A row takes 4 dim bytes. Features that meet in a row share
-            its vector; give more rows where there are millions of texts.
+            of two, 0 leaves them out. A row takes 4 dim bytes. Features with the same row share
+            its vector; use more rows for millions of texts.
         ngrams: lengths of the character n-grams.
         residual: add the residual layer.
         dropout: share of the residual layer's output dropped in training.
-        thin: share of the features of a text left out in training, drawn anew each time (Iyyer et
+        thin: share of the features of a text left out in training, drawn again each time (Iyyer et
             al. 2015, "Deep Unordered Composition Rivals Syntactic Methods for Text
-            Classification", section 3.2): no label can rest on one feature alone.
+            Classification", section 3.2): so that no label depends on one feature alone.
         max_length: features of a text that are used, from its start; None uses all.
-        seed: of the random start.
+        seed: seed of the random initial values.
 
     >>> encoder = BagEncoder(None, dim=16, words=256, bigrams=256, characters=256)
     >>> tokens = encoder.tokenise(["red shoe", "a red shoe", "blue hat", ""])
@@ -126,11 +126,11 @@ class BagEncoder(TableEncoder):
 
     @torch.no_grad()
     def fit(self, tokens: Tokens, *more: Tokens) -> Self:
-        r"""Start the weights from the inverse document frequency of each feature in the n texts.
+        r"""Set the weights to the inverse document frequency of each feature in the n texts.
 
         .. math:: w_t = c_{\text{kind}} \frac{1 + \log((n + 1) / (n_t + 1))}{1 + \log(n + 1)}
 
-        with n_t the texts that have feature t and c the weight its kind starts from. Give the
+        with n_t the texts that have feature t and c the initial weight of its kind. Pass the
         texts of train and labels together: ``encoder.fit(queries, labels)``.
         """
         weights = torch.from_numpy(idf(tokens, self.features.rows, *more))

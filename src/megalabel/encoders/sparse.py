@@ -33,15 +33,15 @@ class SparseEncoder:
         x_t \propto c_{\text{kind}(t)} (1 + \log n_{tx})
         \frac{1 + \log((n + 1) / (n_t + 1))}{1 + \log(n + 1)}
 
-    with n_tx how often text x has feature t, n_t the texts of ``fit`` that have it, of n in
-    all, and c the weight of its kind (Salton and Buckley 1988, "Term-weighting approaches in
+    with n_tx how often text x has feature t, n_t the number of texts of ``fit`` with it, out
+    of n, and c the weight of its kind (Salton and Buckley 1988, "Term-weighting approaches in
     automatic text retrieval"). Features are whole words, pairs of neighbouring words and
-    character n-grams of words, all in lower case and hashed, so there is no vocabulary to keep
+    character n-grams of words, all in lower case and hashed, so no vocabulary is stored
     (Weinberger et al., ICML 2009). It is fitted by counting; nothing is trained.
 
     Args:
         words, bigrams, characters: columns of whole words, word pairs and n-grams; a power of
-            two, 0 leaves them out. Features that meet in a column count as one.
+            two, 0 leaves them out. Features with the same column count as one.
         ngrams: lengths of the character n-grams.
         weights: c of words, bigrams and characters, in this order.
         sublinear: take 1 + log n_tx as above; n_tx itself otherwise.
@@ -85,11 +85,11 @@ class SparseEncoder:
         return self.features.tokenise(texts)
 
     def fingerprint(self) -> str:
-        """Return a hash of all that decides which features a text has."""
+        """Return a hash of everything the features of a text depend on."""
         return self.features.fingerprint()
 
     def fit(self, texts: Sequence[str] | Tokens) -> Self:
-        """Count in how many of the texts each feature occurs; give the texts of train and labels together."""
+        """Count the texts with each feature; pass the texts of train and labels together."""
         if len(texts) == 0:
             raise DataError("there are no texts to count features in")
         seen = np.zeros(self.columns, dtype=np.int64)
@@ -137,7 +137,7 @@ class SparseEncoder:
     def _counts(self, texts: Sequence[str] | Tokens, what: str) -> Iterator[sparse.csr_matrix]:
         """Yield how often each text of a chunk has each feature: [chunk, columns] float32, columns sorted."""
         with progress(what, total=len(texts), unit="texts") as step:
-            for start in range(0, max(1, len(texts)), _CHUNK):  # no texts are one empty chunk
+            for start in range(0, max(1, len(texts)), _CHUNK):  # without texts, one empty chunk
                 stop = min(start + _CHUNK, len(texts))
                 if isinstance(texts, Tokens):
                     tokens = texts.take(np.arange(start, stop))

@@ -1,4 +1,4 @@
-"""How long the texts of a data set are, as encoders read them: for the plan of a training."""
+"""Lengths of the texts of a data set in tokens and features, for the plan of a training run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TextSize"]
 
-TOKENS = 12  # of a text of unknown length: a title
-_SAMPLE = 256  # texts that are measured
+TOKENS = 12  # assumed for a text of unknown length, a title
+_SAMPLE = 256  # texts measured
 _LETTERS = 4.0  # characters per token
 _PER_WORD = 1.3  # tokens per word
 _WORD = re.compile(r"\w+")
@@ -32,7 +32,7 @@ _GROWTH = (
 class TextSize:
     """The mean text of one side.
 
-    ``growth`` says how fast new features turn up: n subwords (words, word pairs, character n-grams) hold about
+    ``growth`` is the exponent of distinct features: n subwords (words, word pairs, character n-grams) hold about
     n ** growth distinct ones (Heaps' law).
     """
 
@@ -77,7 +77,7 @@ class TextSize:
         return dict(zip(_KINDS, (self.tokens, self.words, max(0.0, self.words - 1), characters), strict=True))
 
     def distinct(self, kind: str, total: float, rows: int) -> float:
-        """Return how many of ``rows`` table rows ``total`` features of a kind touch, hash collisions included."""
+        """Return how many of ``rows`` table rows ``total`` features of a kind touch, including hash collisions."""
         if total <= 1 or rows == 0:
             return min(total, rows)
         new = total ** self.growth[_KINDS.index(kind)]

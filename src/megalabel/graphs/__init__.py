@@ -1,7 +1,7 @@
-"""Label graphs: which labels go together, counted from the training points or walked, and groups of alike labels.
+"""Label graphs: which labels go together, by co-occurrence or random walks, and clusters of similar labels.
 
 A graph is a csr matrix [L, L], float32, columns sorted: row j holds the neighbours of
-label j, itself among them. :func:`cooccurrence` and :func:`random_walk` make one from the
+label j, including itself. :func:`cooccurrence` and :func:`random_walk` build one from the
 targets Y [N, L]; :func:`partition` groups labels by their vectors. Needs numpy and scipy
 only; dense vectors are partitioned by torch, which is imported on first use.
 """

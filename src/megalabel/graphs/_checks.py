@@ -28,7 +28,7 @@ def check_least_one(name: str, value: int | None) -> None:
 
 
 def zero_one(targets: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return the targets as int32 ones, each cell once, columns sorted; a matrix without positives is refused."""
+    """Return the targets as int32 ones, without duplicates, columns sorted; a matrix without positives is refused."""
     if not sparse.issparse(targets) or targets.ndim != 2:
         raise DataError("targets must be a sparse matrix [N, L]")
     ones = sparse.csr_matrix(targets)
@@ -44,7 +44,7 @@ def zero_one(targets: sparse.csr_matrix) -> sparse.csr_matrix:
 
 
 def as_graph(graph: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return a square graph as csr, float32, each cell once, columns sorted; the caller's matrix is not changed."""
+    """Return a square graph as csr, float32, without duplicates, columns sorted; the caller's matrix is not changed."""
     if not sparse.issparse(graph) or graph.ndim != 2 or graph.shape[0] != graph.shape[1]:
         raise DataError("a label graph must be a sparse square matrix [L, L]")
     matrix = sparse.csr_matrix(graph, dtype=np.float32)

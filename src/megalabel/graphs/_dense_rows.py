@@ -1,4 +1,4 @@
-"""Dense vectors as rows to be split in two, on the device where they lie."""
+"""Dense vectors as rows for two_means, on their device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["DenseRows"]
 
 
 class DenseRows:
-    """Vectors [N, d] scaled to unit length in passing: neither moved nor copied, but for a type other than float32.
+    """Vectors [N, d], scaled to unit length in each product; copied only if they are not float32.
 
     Products and sums run on the device of the vectors; axes are a tensor [G, d].
     """
@@ -27,12 +27,12 @@ class DenseRows:
     def __init__(self, vectors: Tensor | NDArray[np.floating]) -> None:
         rows = torch.as_tensor(vectors).detach().to(torch.float32).contiguous()
         if rows.device.type not in ("cpu", "cuda"):
-            rows = rows.cpu()  # the only two devices with sampled products
+            rows = rows.cpu()  # only CPU and CUDA have sampled products
         if rows.ndim != 2:
             raise DataError(f"vectors must be a matrix [N, d], not {tuple(rows.shape)}")
         lengths = torch.linalg.vector_norm(rows, dim=1)
         if not bool(torch.isfinite(lengths).all()):
-            raise DataError("a vector to be clustered holds NaN or infinity")
+            raise DataError("a vector to cluster holds NaN or infinity")
         self.vectors, self.scale = rows, torch.where(lengths > 0, 1 / lengths, 0.0)
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class DenseRows:
         starts = np.zeros(len(self.vectors) + 1, dtype=np.int64)
         starts[rows + 1] = 1
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # torch calls its sparse tensors beta
+            warnings.simplefilter("ignore", UserWarning)  # torch warns that its sparse tensors are beta
             pattern = torch.sparse_csr_tensor(
                 self._move(np.cumsum(starts)),
                 self._move(group),

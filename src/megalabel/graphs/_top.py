@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 __all__ = ["keep_top"]
 
 
-def keep_top(matrix: sparse.csr_matrix, top: int, own: NDArray[np.int64] | None = None) -> sparse.csr_matrix:
-    """Keep the ``top`` largest cells of each row of a float32 matrix, none negative; equal ones by rising column.
+def keep_top(matrix: sparse.csr_matrix, top: int, first: NDArray[np.int64] | None = None) -> sparse.csr_matrix:
+    """Keep the ``top`` largest cells of each row of a non-negative float32 matrix; ties go to the lower column.
 
-    ``own`` [rows] names a column of each row that comes before all others.
+    ``first`` [rows] is a column of each row that is always kept.
     """
     counts = np.diff(matrix.indptr)
     if counts.max(initial=0) <= top:
         return matrix
     rows = np.repeat(np.arange(len(counts)), counts)
     value = matrix.data.copy()
-    if own is not None:
-        value[matrix.indices == own[rows]] = np.inf
+    if first is not None:
+        value[matrix.indices == first[rows]] = np.inf
     # The bits of floats above zero are ordered like the floats: one key for row and value.
     key = (rows.astype(np.uint64) << np.uint64(32)) | (np.uint64(0xFFFFFFFF) - value.view(np.uint32))
     order = np.argsort(key, kind="stable")

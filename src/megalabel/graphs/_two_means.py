@@ -1,4 +1,4 @@
-"""Balanced clusters by recursive 2-means: the one algorithm behind clusters of rows and of labels."""
+"""Balanced clusters by recursive 2-means, used for clusters of rows and of labels."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["Rows", "two_means"]
 Axes = TypeVar("Axes")
 
 _LEAST_GAIN = 1e-4  # stop when the mean similarity grows by less
-_ROUNDS = 50  # and in any case after this many
-SAMPLE = 32_768  # rows of a large cluster that find its two centres
+_ROUNDS = 50  # at most
+SAMPLE = 32_768  # rows of a large cluster that determine its two centres
 
 
 class Rows(Protocol[Axes]):
-    """Vectors to be split; dense and sparse ones differ only in these products and sums. All are of unit length.
+    """Unit vectors to cluster; dense and sparse ones differ only in these products and sums.
 
     Axes are the differences of two centres, one for each group of rows.
     """
@@ -44,14 +44,14 @@ class Rows(Protocol[Axes]):
         ...
 
     def along(self, rows: NDArray[np.int64], group: NDArray[np.int64], axes: Axes) -> NDArray[np.floating]:
-        """Return the product [n] of each row (rising) with the axis of its group, at most 2 either way."""
+        """Return the product [n] of each row (ascending) with the axis of its group, between -2 and 2."""
         ...
 
     def halves(self, rows: NDArray[np.int64], starts: NDArray[np.int64]) -> tuple[Axes, NDArray[np.floating]]:
         """Return the axes between neighbouring means, and the length of the sums of rows [2 G].
 
-        Rows from ``starts[2 g]`` on make the first mean of group g, those from
-        ``starts[2 g + 1]`` on the second.
+        The first mean of group g is over the rows from ``starts[2 g]`` on, the second over those
+        from ``starts[2 g + 1]`` on.
         """
         ...
 
@@ -63,8 +63,8 @@ def two_means(rows: Rows[Axes], leaves: int, draw: Callable[[int], np.random.Gen
     difference of their similarities to the two and cut where both sides get their share
     of the final clusters; centres become the normalised means, until the mean similarity
     to them grows by less than 1e-4. All clusters of a level are split together. One with
-    more than 32,768 rows finds its centres on a random 32,768 of them. ``draw`` gives the
-    random numbers of a level.
+    more than 32,768 rows finds its centres on a random 32,768 of them. ``draw`` returns the
+    random generator of a level.
     """
     tree = _Tree(rows, leaves)
     with progress("clustering", total=tree.depth, unit="levels") as step:
@@ -77,7 +77,7 @@ def two_means(rows: Rows[Axes], leaves: int, draw: Callable[[int], np.random.Gen
 class _Tree(Generic[Axes]):
     """The clusters so far: row i is in cluster c = node[i], which will become final clusters first[c] to first[c + 1].
 
-    Rows are listed in rising order, beside them the number of their group: a cluster that is being cut.
+    Rows are in ascending order, each with the number of its group, a cluster that is being split.
     """
 
     def __init__(self, vectors: Rows[Axes], leaves: int) -> None:
@@ -88,7 +88,7 @@ class _Tree(Generic[Axes]):
         self.node = np.zeros(len(vectors), dtype=np.int64)
 
     def split(self, rng: np.random.Generator) -> None:
-        """Cut in two every cluster that is not final yet."""
+        """Split every cluster that is not final yet."""
         leaves = np.diff(self.first)
         cut = leaves > 1
         start, middle, stop = self.first[:-1][cut], self.first[:-1][cut] + (leaves[cut] + 1) // 2, self.first[1:][cut]
@@ -145,5 +145,5 @@ class _Tree(Generic[Axes]):
         return self.vectors.differences(grouped[starts + one], grouped[starts + other])
 
     def _sort(self, rows: NDArray[np.int64], group: NDArray[np.int64], axes: Axes) -> NDArray[np.int64]:
-        """Return the order of rows by group, then from most alike to the first centre to most alike to the second."""
+        """Return the order of rows by group, then by similarity, from the first centre to the second."""
         return np.argsort(8.0 * group - self.vectors.along(rows, group, axes))

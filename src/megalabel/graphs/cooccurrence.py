@@ -29,21 +29,20 @@ def cooccurrence(
     With G = Y^T Y over Y as zeros and ones, c_ij = G_ij / G_jj estimates P(Y_i = 1 | Y_j = 1),
     and text j as a query gets target c_ij for label i where c_ij > delta, a strict inequality
     (Gandalf: Kharbanda et al. 2024, arXiv 2405.04545, label-feature annotation). The divisor is
-    the count of j, the label whose text asks, so c is not symmetric. The diagonal is always 1,
-    also for a label without a point, which has no other target.
+    the count of j, the label whose text is the query, so c is not symmetric. The diagonal is always 1,
+    even for a label without points, which has no other target.
 
-    A point counts once for each pair of its labels, whatever its targets are worth: soft
-    targets are taken as 1. So c stays a share of points, and the counts are those of the
-    propensities and of :func:`random_walk`.
+    A point counts once for each pair of its labels: soft targets count as 1. So c stays a
+    share of points, and the counts are those of the propensities and of :func:`random_walk`.
 
-    G is never held: rows come block by block and are pruned at once. Memory beyond the
-    targets is their transpose, one block, and the result.
+    G is computed and pruned block by block and never held as a whole. Memory beyond the
+    targets is their transpose, one block and the result.
 
     Args:
         targets: Y [N, L], csr, values in (0, 1].
         delta: targets must be above it, in [0, 1).
-        top: at most this many targets per row, the label itself among them; of equal ones
-            those of lower number. None keeps all.
+        top: largest number of targets per row, including the label itself; ties go to the
+            lower id. None keeps all.
         block: labels per block; None picks blocks of equal work, about 200 MB each. The result is the same.
 
     Returns:
@@ -58,32 +57,32 @@ def cooccurrence(
     check_least_one("block", block)
     ones = zero_one(targets)
     points = ones.T.tocsr()  # [L, N] points of each label
-    own = np.diff(points.indptr)
-    order = np.argsort(-own, kind="stable")  # frequent labels first: what is counted most often lies close together
+    frequency = np.diff(points.indptr)
+    order = np.argsort(-frequency, kind="stable")  # frequent labels first, for locality
     rank = np.empty(len(order), dtype=ones.indices.dtype)
     rank[order] = np.arange(len(order))
     ranked = sparse.csr_matrix((ones.data, rank[ones.indices], ones.indptr), shape=ones.shape)
-    least = _least(own, delta)
+    min_count = _min_counts(frequency, delta)
     parts = []
-    with progress("counting pairs of labels", total=len(own), unit="labels") as step:
+    with progress("counting pairs of labels", total=len(frequency), unit="labels") as step:
         for start, stop in _blocks(ones, points, block):
             counts = points[start:stop] @ ranked
             labels = np.arange(start, stop)
-            rows = _rows(counts, labels, order, own[start:stop], least[start:stop])
+            rows = _rows(counts, labels, order, frequency[start:stop], min_count[start:stop])
             parts.append(rows if top is None else keep_top(rows, top, labels))
             step(stop - start)
     return stack(parts)
 
 
-def _least(own: NDArray[np.integer], delta: float) -> NDArray[np.int64]:
+def _min_counts(frequency: NDArray[np.integer], delta: float) -> NDArray[np.int64]:
     """Return the smallest count whose share of each label's points is above delta.
 
     Shares are compared in float64, where 1 / 10 is not above 0.1; in float32 it would be.
     """
-    least: NDArray[np.int64] = np.maximum(np.floor(delta * own).astype(np.int64), 1)
+    min_count: NDArray[np.int64] = np.maximum(np.floor(delta * frequency).astype(np.int64), 1)
     for _ in range(2):
-        least = least + (least / np.maximum(own, 1) <= delta).astype(np.int64)
-    return least
+        min_count = min_count + (min_count / np.maximum(frequency, 1) <= delta).astype(np.int64)
+    return min_count
 
 
 def _blocks(ones: sparse.csr_matrix, points: sparse.csr_matrix, block: int | None) -> Iterator[tuple[int, int]]:
@@ -103,17 +102,17 @@ def _rows(
     counts: sparse.csr_matrix,
     labels: NDArray[np.int64],
     order: NDArray[np.int64],
-    own: NDArray[np.integer],
-    least: NDArray[np.int64],
+    frequency: NDArray[np.integer],
+    min_count: NDArray[np.int64],
 ) -> sparse.csr_matrix:
     """Return the rows ``labels`` of the result from those of G, whose column c is label order[c]."""
     sizes = np.diff(counts.indptr)
-    keep = np.flatnonzero(counts.data >= np.repeat(least.astype(counts.dtype), sizes))
+    keep = np.flatnonzero(counts.data >= np.repeat(min_count.astype(counts.dtype), sizes))
     rows = np.searchsorted(counts.indptr, keep, side="right") - 1
     columns = order[counts.indices[keep]]
     off = columns != labels[rows]
     keep, rows, columns = keep[off], rows[off], columns[off]
-    share = counts.data[keep] / own[rows]
+    share = counts.data[keep] / frequency[rows]
     cells = (np.r_[rows, np.arange(len(labels))], np.r_[columns, labels])
     values = np.r_[share, np.ones(len(labels))].astype(np.float32)
     return sparse.csr_matrix((values, cells), shape=counts.shape)

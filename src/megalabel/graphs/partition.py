@@ -1,4 +1,4 @@
-"""Balanced groups of labels that are alike."""
+"""Balanced clusters of similar labels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def partition(
 ) -> NDArray[np.int64]:
     """Group labels into clusters of near-equal size by recursive balanced 2-means on cosine.
 
-    Every cut sorts labels by which of two centres they are more alike to and gives each
+    Every split sorts labels by which of two centres they are more similar to and gives each
     side its share (Parabel: Prabhu et al., WWW 2018, section 3). Sizes are floor(L / K) and
     ceil(L / K) for any number K of clusters. :func:`partition_tree` is the tree of the cuts.
 
@@ -40,7 +40,7 @@ def partition(
         seed: seed of the first centres.
 
     Returns:
-        [L] the cluster of each label, 0 to K - 1; clusters with near numbers are alike.
+        [L] the cluster of each label, 0 to K - 1; neighbouring clusters are similar.
 
     >>> vectors = np.array([[1.0, 0.1], [-1, 0.1], [1, 0.2], [-1, 0.2]])
     >>> cluster = partition(vectors, clusters=2, seed=0)
@@ -52,11 +52,11 @@ def partition(
     check_least_one("clusters", clusters)
     check_least_one("size", size)
     if seed < 0:
-        raise SettingError(f"the seed must not be negative, {seed} is")
+        raise SettingError(f"the seed must not be negative, not {seed}")
     labels = vectors.shape[0]
     leaves = clusters if clusters is not None else -(-labels // (size or 1))
     if clusters is not None and clusters > labels:
-        raise SettingError(f"{labels} labels cannot make {clusters} clusters")
+        raise SettingError(f"{labels} labels cannot form {clusters} clusters")
     if labels == 0:
         return np.empty(0, dtype=np.int64)
 
@@ -73,15 +73,15 @@ def partition(
 class SparseRows:
     """Vectors [N, d] as csr, scaled to unit length. Axes are sparse too, one matrix [1, d] each in an object array.
 
-    Centres never become dense together: with many groups and a large vocabulary they would
-    not fit. One dense vector [d] serves all groups in turn.
+    Centres are never all dense at once: with many groups and a large vocabulary they would
+    not fit. One dense vector [d] is used for all groups in turn.
     """
 
     def __init__(self, vectors: sparse.csr_matrix) -> None:
         rows = sparse.csr_matrix(vectors, dtype=np.float32, copy=True)
         rows.sum_duplicates()
         if not np.all(np.isfinite(rows.data)):
-            raise DataError("a vector to be clustered holds NaN or infinity")
+            raise DataError("a vector to cluster holds NaN or infinity")
         self.vectors = _unit(rows)
 
     def __len__(self) -> int:
@@ -157,7 +157,7 @@ def partition_tree(clusters: int, *, branches: int = 2) -> list[NDArray[np.int64
 
     Args:
         clusters: number of clusters, at least 1.
-        branches: children of a node at most, a power of two: with 16, four cuts make one level.
+        branches: largest number of children of a node, a power of two: with 16, four splits make one level.
 
     Returns:
         one array of parents for each level below the root; none for a single cluster.
@@ -169,7 +169,7 @@ def partition_tree(clusters: int, *, branches: int = 2) -> list[NDArray[np.int64
     """
     check_least_one("clusters", clusters)
     if branches < 2 or branches & (branches - 1):
-        raise SettingError(f"branches must be a power of two, not {branches}", remedy="2, 4, 8, 16 or 32 will do")
+        raise SettingError(f"branches must be a power of two, not {branches}", remedy="choose 2, 4, 8, 16 or 32")
     every = branches.bit_length() - 1
     depth = (clusters - 1).bit_length()
     first = above = np.array([0, clusters])  # the cluster at which each node of a level starts

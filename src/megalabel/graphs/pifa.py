@@ -1,4 +1,4 @@
-"""Labels described by the points that have them."""
+"""Label vectors from the points of a label (PIFA)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pifa(
     ones = zero_one(targets)
     if features.ndim != 2 or features.shape[0] != ones.shape[0]:
         shape = tuple(features.shape)
-        raise DataError(f"features {shape} do not fit targets {tuple(ones.shape)}: one row for each point is needed")
+        raise DataError(f"features {shape} do not fit targets {tuple(ones.shape)}: give one row per point")
     points = ones.T.tocsr().astype(np.float32)
     if sparse.issparse(features):
         sums = sparse.csr_matrix(points @ features, dtype=np.float32)

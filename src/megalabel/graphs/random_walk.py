@@ -33,32 +33,32 @@ def random_walk(
     """Count the labels that random walks from each label visit.
 
     One walk of ``length`` hops starts at each label. A hop goes from a label to one of its
-    points and on to one of the labels of that point, each drawn with equal chance; the label
-    it ends at counts as one visit. With chance ``reset`` the next hop starts from the first
+    points and on to one of the labels of that point, each drawn uniformly; the label
+    it ends at counts as one visit. With probability ``reset`` the next hop starts from the first
     label again, otherwise from where the walk is. So labels that never share a point can
     become neighbours (ECLARE: Mittal et al., WWW 2021, section 4; the defaults are those of
-    its code). Soft targets are taken as 1.
+    its code). Soft targets count as 1.
 
-    Labels with more than ``head`` points say little about their neighbours. They are taken
-    out of the targets before the walks: none starts from one, ends at one or goes through
-    one. The row of such a label, as that of a label without points, holds only itself,
-    with ``length`` visits. The diagonal of every other row is at least 1.
+    Labels with more than ``head`` points say little about their neighbours. They are removed
+    from the targets before the walks: no walk starts from, ends at or passes through one.
+    The row of such a label, like that of a label without points, holds only itself, with
+    ``length`` visits. The diagonal of every other row is at least 1.
 
-    The numbers drawn for label j depend on ``seed`` and j alone, so the result is the same on
+    The random numbers for label j depend on ``seed`` and j only, so the result is the same on
     any machine and for any number of threads.
 
     Args:
         targets: Y [N, L], csr, values in (0, 1].
         length: hops from each label.
-        reset: chance to go back to the first label after a hop, in [0, 1].
-        top: at most this many neighbours per row, the label itself among them; of equal ones
-            those of lower number. None keeps all.
+        reset: probability to go back to the first label after a hop, in [0, 1].
+        top: largest number of neighbours per row, including the label itself; ties go to the
+            lower id. None keeps all.
         head: labels with more points than this are left out; None leaves out none.
-        seed: decides all hops.
+        seed: seed of all hops.
 
     Returns:
         [L, L] float32 visits, columns sorted; row j holds those of the walk from label j.
-        :func:`walk_targets` makes targets of them, :func:`normalise` weights of a convolution.
+        :func:`walk_targets` turns them into targets, :func:`normalise` into weights of a convolution.
 
     >>> Y = sparse.csr_matrix([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]])
     >>> visits = random_walk(Y, length=100, seed=0)
@@ -103,9 +103,9 @@ def _check(length: int, reset: float, top: int | None, head: int | None, seed: i
     check_least_one("top", top)
     check_least_one("head", head)
     if not 0.0 <= reset <= 1.0:
-        raise SettingError(f"reset is a chance in [0, 1], not {reset}")
+        raise SettingError(f"reset must be a probability in [0, 1], not {reset}")
     if seed < 0:
-        raise SettingError(f"the seed must not be negative, {seed} is")
+        raise SettingError(f"the seed must not be negative, not {seed}")
 
 
 def _without_head(ones: sparse.csr_matrix, head: int | None) -> sparse.csr_matrix:
@@ -123,7 +123,7 @@ def walk_targets(visits: sparse.csr_matrix, delta: float = 0.1) -> sparse.csr_ma
     Row j is divided by its own diagonal, the visits of label j to itself, and clipped to 1:
     c_ij = min(1, V_ji / V_jj), kept when c_ij > delta. The diagonal is always 1. The Gandalf
     thesis uses walks in place of counts (Kharbanda, Table 1.7) without saying how visits
-    become targets; with this choice both graphs mean the same.
+    become targets; with this choice both graphs have the same meaning.
 
     Args:
         visits: [L, L] counts, from :func:`random_walk`; a label that never visits itself keeps only itself.
@@ -138,11 +138,11 @@ def walk_targets(visits: sparse.csr_matrix, delta: float = 0.1) -> sparse.csr_ma
     """
     check_delta(delta)
     graph = as_graph(visits)
-    own: NDArray[np.float64] = graph.diagonal().astype(np.float64)
+    diagonal: NDArray[np.float64] = graph.diagonal().astype(np.float64)
     rows, cols = row_numbers(graph), graph.indices
     off = rows != cols
-    values = np.minimum(graph.data[off] / np.where(own > 0, own, np.inf)[rows[off]], 1.0)
+    values = np.minimum(graph.data[off] / np.where(diagonal > 0, diagonal, np.inf)[rows[off]], 1.0)
     keep = values > delta
-    every = np.arange(len(own))
+    every = np.arange(len(diagonal))
     cells = (np.r_[rows[off][keep], every], np.r_[cols[off][keep], every])
-    return sparse.csr_matrix((np.r_[values[keep], np.ones(len(own))].astype(np.float32), cells), shape=graph.shape)
+    return sparse.csr_matrix((np.r_[values[keep], np.ones(len(diagonal))].astype(np.float32), cells), shape=graph.shape)

@@ -25,7 +25,7 @@ _FIELDS = ("mark", "labels", "hash", "indptr", "indices", "data")
 
 
 def save_graph(graph: sparse.csr_matrix, path: str | PathLike[str], labels: Labels) -> None:
-    """Write a graph with the number of its labels and a hash of their uids and texts, whole or not at all.
+    """Write a graph with the number of its labels and a hash of their uids and texts, completely or not at all.
 
     The file is a numpy archive without pickle; the same graph gives the same bytes.
 
@@ -53,7 +53,7 @@ def load_graph(path: str | PathLike[str], labels: Labels) -> sparse.csr_matrix:
     """Read a graph that :func:`save_graph` wrote for the same labels.
 
     A graph of another data set is refused, with what differs: the number of labels or
-    their hash. So is a file that is damaged or no graph, and a graph without cells.
+    their hash. A damaged file, a file that is not a graph and an empty graph are refused too.
 
     Args:
         path: file to read.
@@ -84,7 +84,7 @@ def _read(path: str | PathLike[str]) -> dict[str, np.ndarray]:
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
             remedy = "write one with save_graph or megalabel graph --out"
-            raise DataError("this is no graph file, or it is damaged", path=path, remedy=remedy) from error
+            raise DataError("this is not a graph file, or it is damaged", path=path, remedy=remedy) from error
     return fields
 
 
@@ -93,7 +93,7 @@ def _graph(fields: dict[str, np.ndarray], count: int, path: str | PathLike[str])
     indptr, indices, data = fields["indptr"], fields["indices"], fields["data"]
     if len(data) == 0:
         raise DataError("this graph is empty, no label has a neighbour", path=path)
-    whole = (
+    valid = (
         indptr.shape == (count + 1,)
         and indices.shape == data.shape == (int(indptr[-1]),)
         and indptr[0] == 0
@@ -102,8 +102,8 @@ def _graph(fields: dict[str, np.ndarray], count: int, path: str | PathLike[str])
         and indices.min() >= 0
         and indices.max() < count
     )
-    if not whole:
-        raise DataError("this graph file is damaged", path=path, remedy="make the graph again")
+    if not valid:
+        raise DataError("this graph file is damaged", path=path, remedy="build the graph again")
     graph = as_graph(sparse.csr_matrix((data, indices, indptr), shape=(count, count)))
     graph.sort_indices()
     return graph
@@ -114,7 +114,7 @@ def _text(array: np.ndarray) -> str:
 
 
 def _hash(labels: Labels) -> str:
-    """Return the SHA-256 of all uids and texts, each behind its length so that none can run into the next."""
+    """Return the SHA-256 of all uids and texts, each preceded by its length, so that the bytes are unambiguous."""
     digest = hashlib.sha256()
     for uid, text in zip(labels.uids, labels.texts, strict=True):
         name, content = uid.encode("utf-8", "surrogatepass"), text.encode("utf-8", "surrogatepass")

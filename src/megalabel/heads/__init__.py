@@ -1,11 +1,14 @@
 """Heads: how texts become scores of labels. One file is one kind; :mod:`megalabel.heads.head` has the life cycle."""
 
-from megalabel.heads.dense import DenseHead, DenseSettings, Temperature
+from megalabel.heads.dense import DenseHead, DenseSettings
 from megalabel.heads.free import FreeHead, FreeSettings
 from megalabel.heads.head import HEADS, FittedHead, FittedSettings, HeadSettings, register
 from megalabel.heads.linear import Linear, hard_negatives
 from megalabel.heads.memory import Memory
+from megalabel.heads.neighbours import NeighboursHead, NeighboursSettings
 from megalabel.heads.overlap import Overlap
+from megalabel.heads.shared import SharedHead, SharedSettings
+from megalabel.heads.temperature import Temperature
 from megalabel.heads.text import TextHead, TextSettings
 from megalabel.heads.text_free import TextFreeHead, TextFreeSettings
 
@@ -20,7 +23,11 @@ __all__ = [
     "HeadSettings",
     "Linear",
     "Memory",
+    "NeighboursHead",
+    "NeighboursSettings",
     "Overlap",
+    "SharedHead",
+    "SharedSettings",
     "Temperature",
     "TextFreeHead",
     "TextFreeSettings",

@@ -1,4 +1,4 @@
-"""Dual coordinate descent for one squared-hinge problem per label, in machine code; numba is loaded with this file."""
+"""Dual coordinate descent for one squared-hinge problem per label, compiled by numba, which this file loads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def solve_labels(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
     """Return sizes [labels], columns (in no order), weights and biases [labels] of the labels ``start`` to ``stop``."""
     total = len(x[0]) - 1
-    place_of = np.full(columns, -1, dtype=np.int32)  # of a feature among those of the label
+    place_of = np.full(columns, -1, dtype=np.int32)  # position of a feature among those of the label
     stamp = np.full(total, -1, dtype=np.int64)  # the last label that has used or excluded a row
     sizes = np.zeros(stop - start, dtype=np.int64)
     biases = np.zeros(stop - start, dtype=np.float32)
@@ -74,12 +74,12 @@ def _choose(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     """Return the rows of a label, positives first, the cost of each, and how many are positive.
 
-    A row of relevance y below 1 is there twice: a positive of cost y and a negative of cost 1 - y.
+    A row with relevance y below 1 occurs twice: as a positive of cost y and as a negative of cost 1 - y.
     """
     first, last = positives[0][label], positives[0][label + 1]
     draws = max(uniform, last - first) if uniform > 0 else 0
-    most = 2 * (last - first) + negatives[0][label + 1] - negatives[0][label] + draws
-    rows, costs, size = np.empty(most, dtype=np.int64), np.full(most, cost), 0
+    capacity = 2 * (last - first) + negatives[0][label + 1] - negatives[0][label] + draws
+    rows, costs, size = np.empty(capacity, dtype=np.int64), np.full(capacity, cost), 0
     for place in range(excluded[0][label], excluded[0][label + 1]):
         stamp[excluded[1][place]] = label
     for place in range(first, last):
@@ -148,7 +148,7 @@ def _descend(
 
     Algorithm 1 of Hsieh et al. (ICML 2008), in random order (section 3.1) and with shrinking
     (section 3.2): rows at the bound 0 whose slope is above the largest one of the last pass
-    rest until the others are done.
+    are skipped until the others have converged.
     """
     size = len(costs)
     weights, alpha, square = np.zeros(columns + 1), np.zeros(size), np.empty(size)
@@ -158,7 +158,7 @@ def _descend(
             square[row] += float(data[place]) ** 2
     order, active, bar = np.arange(size), size, np.inf
     for _ in range(passes):
-        most, least = -np.inf, np.inf
+        largest, smallest = -np.inf, np.inf
         for place in range(active):
             state += STEP
             other = place + np.int64(split_mix(state) % np.uint64(active - place))
@@ -173,18 +173,18 @@ def _descend(
                 order[place], order[active] = order[active], order[place]
                 continue
             projected = min(slope, 0.0) if alpha[row] == 0.0 else slope
-            most, least = max(most, projected), min(least, projected)
+            largest, smallest = max(largest, projected), min(smallest, projected)
             if abs(projected) > _TINY:
                 before = alpha[row]
                 alpha[row] = max(before - slope / square[row], 0.0)
                 _add(indptr, indices, data, row, (alpha[row] - before) * sign, weights)
             place += 1
-        if most - least <= tolerance:
+        if largest - smallest <= tolerance:
             if active == size:
                 break
             active, bar = size, np.inf
         else:
-            bar = most if most > 0 else np.inf
+            bar = largest if largest > 0 else np.inf
     return weights
 
 
@@ -197,10 +197,10 @@ def _product(
     weights: NDArray[np.float64],
 ) -> float:
     """Return w.x + b of a row."""
-    found: float = weights[-1]
+    product: float = weights[-1]
     for place in range(indptr[row], indptr[row + 1]):
-        found += weights[indices[place]] * data[place]
-    return found
+        product += weights[indices[place]] * data[place]
+    return product
 
 
 @compiled

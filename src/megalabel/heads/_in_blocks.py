@@ -1,4 +1,4 @@
-"""How blocks of work share the cores."""
+"""Run a function on blocks of rows in several threads."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Result = TypeVar("Result")
 def in_blocks(
     work: Callable[[int, int], Result], total: int, block: int, what: str, unit: str = "rows"
 ) -> list[Result]:
-    """Return work(start, stop) of every block of 0 to ``total``, in order, as many at a time as torch has threads.
+    """Return work(start, stop) for every block of ``range(total)``, in order, with as many threads as torch uses.
 
-    A single block is done by the thread that asks: starting another takes longer than a query.
+    A single block runs in the calling thread: starting another takes longer than a query.
     """
     if 0 < total <= block:
         return [work(0, total)]
@@ -28,13 +28,13 @@ def in_blocks(
         ThreadPoolExecutor(max_workers=torch.get_num_threads()) as pool,
         progress(what, total=total, unit=unit) as step,
     ):
-        waiting = [pool.submit(work, start, min(start + block, total)) for start in range(0, total, block)]
+        futures = [pool.submit(work, start, min(start + block, total)) for start in range(0, total, block)]
         results = []
         try:
-            for place, one in enumerate(waiting):
-                results.append(one.result())
-                step(min(block, total - place * block))
+            for number, future in enumerate(futures):
+                results.append(future.result())
+                step(min(block, total - number * block))
         finally:
-            for one in waiting:
-                one.cancel()
+            for future in futures:
+                future.cancel()
     return results

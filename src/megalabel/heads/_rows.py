@@ -1,4 +1,4 @@
-"""What the sparse heads ask of their rows, and how they keep a matrix on disk."""
+"""Checks of the sparse matrices that heads take, and how such a matrix is saved."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ if TYPE_CHECKING:
 
 __all__ = ["PARTS", "as_rows", "as_targets", "no_cells", "pack", "unpack"]
 
-PARTS = ("data", "indices", "indptr", "shape")  # a matrix is kept as
+PARTS = ("data", "indices", "indptr", "shape")  # arrays of a saved matrix
 
 
 def as_rows(
     matrix: sparse.csr_matrix | NDArray[np.float32], name: str, columns: int | None = None
 ) -> sparse.csr_matrix:
-    """Return a matrix [n, columns] as float32 csr, each cell once, columns sorted; the caller's stays as it is."""
+    """Return a matrix [n, columns] as float32 csr, without duplicates, columns sorted; the argument is not changed."""
     if not sparse.issparse(matrix) or matrix.ndim != 2:
         raise DataError(f"{name} must be a sparse matrix, not {type(matrix).__name__}")
     if columns is not None and matrix.shape[1] != columns:
         remedy = "encode them with the encoder of the training rows"
         raise DataError(f"{name} has {matrix.shape[1]:,} columns, {columns:,} were expected", remedy=remedy)
-    found = sparse.csr_matrix(matrix, dtype=np.float32)
-    if not found.has_canonical_format:
-        found = found.copy()
-        found.sum_duplicates()
-    if not np.all(np.isfinite(found.data)):
+    rows = sparse.csr_matrix(matrix, dtype=np.float32)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    if not np.all(np.isfinite(rows.data)):
         raise DataError(f"{name} holds NaN or infinity")
-    return found
+    return rows
 
 
 def as_targets(matrix: sparse.csr_matrix, name: str, shape: tuple[int, int]) -> sparse.csr_matrix:
-    """Return a sparse matrix of this shape as float32 csr without cells that are zero."""
+    """Return a sparse matrix of this shape as float32 csr without explicit zeros."""
     if not sparse.issparse(matrix) or matrix.ndim != 2 or matrix.shape != shape:
-        there = " x ".join(f"{size:,}" for size in getattr(matrix, "shape", ())) or type(matrix).__name__
-        raise DataError(f"{name} must be a sparse matrix {shape[0]:,} x {shape[1]:,}, not {there}")
-    found = as_rows(matrix, name)
-    if not np.all(found.data):
-        found = found.copy()
-        found.eliminate_zeros()
-    return found
+        given = " x ".join(f"{size:,}" for size in getattr(matrix, "shape", ())) or type(matrix).__name__
+        raise DataError(f"{name} must be a sparse matrix {shape[0]:,} x {shape[1]:,}, not {given}")
+    rows = as_rows(matrix, name)
+    if not np.all(rows.data):
+        rows = rows.copy()
+        rows.eliminate_zeros()
+    return rows
 
 
 def no_cells(shape: tuple[int, int]) -> sparse.csr_matrix:
@@ -57,16 +57,16 @@ def no_cells(shape: tuple[int, int]) -> sparse.csr_matrix:
 
 
 def pack(name: str, matrix: sparse.csr_matrix) -> dict[str, np.ndarray]:
-    """Return the named arrays a matrix is kept as."""
+    """Return the named arrays to save for a matrix."""
     shape = np.array(matrix.shape, dtype=np.int64)
     arrays: list[np.ndarray] = [matrix.data, matrix.indices, matrix.indptr.astype(np.int64), shape]
     return {f"{name}.{part}": array for part, array in zip(PARTS, arrays, strict=True)}
 
 
 def unpack(name: str, arrays: Mapping[str, np.ndarray], folder: str | PathLike[str]) -> sparse.csr_matrix:
-    """Return the matrix that :func:`pack` took apart, once nothing in it can point outside."""
+    """Return the matrix that :func:`pack` saved, after checking that no index is out of range."""
     data, indices, indptr, shape = (arrays[f"{name}.{part}"] for part in PARTS)
-    whole = (
+    valid = (
         shape.shape == (2,)
         and indptr.shape == (shape[0] + 1,)
         and indices.shape == data.shape == (int(indptr[-1]),)
@@ -77,7 +77,7 @@ def unpack(name: str, arrays: Mapping[str, np.ndarray], folder: str | PathLike[s
         and indices.min(initial=0) >= 0
         and indices.max(initial=-1) < shape[1]
     )
-    if not whole:
+    if not valid:
         raise DataError(f"{name} is damaged", path=folder, remedy="copy the folder again")
     if len(data) <= np.iinfo(np.int32).max:
         indptr = indptr.astype(np.int32)

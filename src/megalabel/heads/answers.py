@@ -1,4 +1,4 @@
-"""What a head says of some queries: its best labels, and its scores of any others."""
+"""The scores of a head for some queries: its best labels, and the scores of given candidates."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["Answers", "DenseAnswers", "StoredAnswers"]
 
 _GATHER = 1 << 24  # vector components or scores held at a time
-_DEAR = 128  # a label picked out costs about as much as so many in one product
+_DEAR = 128  # gathering one label costs about as much as this many labels in a matrix product
 
 
 class Answers(Protocol):
-    """The two questions fusion asks of every head about Q queries."""
+    """What fusion needs of every head for Q queries."""
 
     def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
-        """Return the k best labels; ``exclude`` [Q, L] leaves pairs out before the cut."""
+        """Return the k best labels; ``exclude`` [Q, L] removes pairs before the cut to k."""
 
-    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the scores [Q, C] of labels; where the candidate is -1 the score means nothing."""
+    def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the scores [Q, C] of candidate labels; undefined for candidate -1."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class DenseAnswers:
         return self.index.search(self.queries, k, exclude=exclude)
 
     @torch.no_grad()
-    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Multiply with the candidates alone, or with all labels where these are not many more."""
+    def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Multiply with the candidates only, or with all labels if these are not many more."""
         labels = self.index.vectors
         ids = torch.from_numpy(np.maximum(candidates, 0)).to(labels.device)
         few = len(labels) <= _DEAR * ids.shape[1]
@@ -62,17 +62,17 @@ class DenseAnswers:
 
 @dataclass(frozen=True)
 class StoredAnswers:
-    """Scores [Q, L] that are there already, above zero; labels without one are at 0.
+    """Sparse scores [Q, L] in memory, all above zero; the other labels score 0.
 
     >>> answers = StoredAnswers(sparse.csr_matrix(np.array([[0, 0.25, 0.75]], dtype=np.float32)))
-    >>> answers.best(2, None).ids.tolist(), answers.of(np.array([[0, 2]])).tolist()
+    >>> answers.best(2, None).ids.tolist(), answers.score(np.array([[0, 2]])).tolist()
     ([[2, 1]], [[0.0, 0.75]])
     """
 
     scores: sparse.csr_matrix
 
     def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
-        """Sort each row; of equal scores the lower label comes first, and -1 where there are no more."""
+        """Sort each row; ties go to the lower label, and a short row is filled with -1."""
         matrix = self.scores
         if exclude is not None:
             out = sparse.csr_matrix((np.ones(exclude.nnz, np.float32), exclude.indices, exclude.indptr), exclude.shape)
@@ -87,8 +87,8 @@ class StoredAnswers:
         ids[rows, place], scores[rows, place] = matrix.indices[order], matrix.data[order]
         return TopK(ids, scores)
 
-    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Look the candidates up."""
+    def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Look up the candidates."""
         width = np.int64(self.scores.shape[1])
         rows = np.repeat(np.arange(self.scores.shape[0], dtype=np.int64), np.diff(self.scores.indptr))
         keys = rows * width + self.scores.indices  # ascending: columns are sorted

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
@@ -12,15 +13,20 @@ from pydantic import ConfigDict, Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import dropout, embedding, normalize, relu
+from torch.nn.functional import dropout, normalize
 
 from megalabel.heads.cost import HeadCost, dense_cost
 from megalabel.heads.head import HeadSettings
+from megalabel.heads.projections import make_projection
+from megalabel.heads.tables import HALVES
+from megalabel.heads.temperature import Temperature, TemperatureSettings
 from megalabel.losses.settings import LOSSES
 from megalabel.settings import Dropout, PositiveFloat, Settings, one_of
 from megalabel.types import LABELS
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
     from megalabel.heads.cost import HeadWorkload
     from megalabel.heads.head import InitData, NewTexts
     from megalabel.heads.live import Part
@@ -34,24 +40,12 @@ __all__ = [
     "CandidateSettings",
     "DenseHead",
     "DenseSettings",
-    "Temperature",
-    "TemperatureSettings",
-    "embed_rows",
-    "new_table",
+    "Points",
     "unit_rows",
 ]
 
-_MANY = 65_536  # rows from which on memory counts more than speed
-_BLOCK = 16_384  # rows worked on at once
-_NEAR_ZERO = 0.02  # size of a residual layer at the start
-
-
-class TemperatureSettings(Settings):
-    """What scores are divided by; heads that name the same ``share`` have one temperature between them."""
-
-    value: PositiveFloat = 0.05
-    learn: bool = False
-    share: str | None = None
+MANY_ROWS = 65_536  # above this many rows, memory matters more than speed
+_BLOCK = 16_384  # rows per block
 
 
 class CandidateSettings(Settings):
@@ -71,6 +65,7 @@ class DenseSettings(HeadSettings):
     """Settings of all heads that are trained by steps: score = <query(h), label_l> / temperature + bias_l."""
 
     trained: ClassVar[bool] = True
+    reads_points: ClassVar[bool] = False  # texts of train points are encoded to score labels
     renamed: ClassVar[dict[str, str]] = {"tower": "kind", "start": "init"}
 
     encoder: str | None = None  # of the queries (and label texts); None is the first of the recipe
@@ -78,14 +73,15 @@ class DenseSettings(HeadSettings):
     space: str | None = None  # the label space it scores; None is the labels themselves
     candidates: CandidateSettings | None = None  # None: the batch decides
     dim: PositiveInt | None = None  # None keeps the encoder's
-    projection: Literal["none", "linear", "tanh", "residual"] = "none"
+    projection: Literal["none", "linear", "tanh", "layer_norm", "residual"] = "none"
     dropout: Dropout = 0.0  # of the projection
+    query_dropout: Dropout = 0.0  # of the encoder's vectors of queries
     query_matrix: bool = False
     normalise: bool = True
     search_normalise: bool | None = None  # None follows normalise
     bias: bool = False
     temperature: TemperatureSettings = TemperatureSettings()
-    loss: OptionalLoss  # null: the head stays as it is initialised
+    loss: OptionalLoss  # null: the head keeps its initial weights
     weight: PositiveFloat = 1.0  # of the loss
 
     @model_validator(mode="after")
@@ -93,8 +89,11 @@ class DenseSettings(HeadSettings):
         self.require(self.projection != "none", "dropout", "projection is none")
         self.require(self.projection not in ("none", "residual"), "dim", f"projection is {self.projection}")
         untrained = "loss is null, the head is not trained"
-        self.require(self.loss is not None, "weight candidates dropout", untrained)
+        self.require(self.loss is not None, "weight candidates dropout query_matrix query_dropout", untrained)
+        self.require(self.loss is not None, "search_normalise", "loss is null, so normalise counts for search alone")
         self.require(self.loss is not None or self.bias, "temperature", untrained)
+        if self.loss is None and self.temperature.learn:
+            raise ValueError(f"temperature.learn has no effect: {untrained}")
         if self.space is not None and self.reads_text:
             raise ValueError(f"groups of labels have no text: a head of kind {self.kind} scores the labels themselves")
         same = self.search_normalise is not None and self.search_normalise == self.normalise
@@ -109,31 +108,64 @@ class DenseSettings(HeadSettings):
         """The name of the label space it scores."""
         return self.space or LABELS
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether it learns rows of which a step touches some, of labels or of groups of them."""
+        return self.has_table
+
+    @property
+    def has_matrix(self) -> bool:
+        """Whether it learns a matrix besides such rows, so that weight decay applies to something."""
+        return self.projection != "none" or self.query_matrix
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it learns anything besides such rows."""
+        return self.has_matrix or self.bias or self.temperature.learn
+
+    def encoders_read(self, default: str) -> set[str]:
+        """Return the encoders of queries and label texts; ``default`` is the first of the recipe."""
+        first = self.encoder or default
+        return {first, getattr(self, "label_encoder", None) or first}
+
+    def learns(self, name: str, frozen: Collection[str], default: str) -> bool:
+        """Return whether its loss changes anything: the head, or an encoder it reads, has weights and is not frozen."""
+        own = name not in frozen and (self.has_rows or self.has_weights)
+        return self.loss is not None and (own or not self.encoders_read(default) <= set(frozen))
+
     def cost(self, workload: HeadWorkload) -> HeadCost:
-        """Return the weights of projection, query matrix, table and bias, and what a step keeps of label vectors."""
+        """Return the weights of the head, and the tensors of label vectors that a step keeps."""
         return dense_cost(self, workload.encoder_dim(self), all_labels=workload.all_labels)
 
     def build(
-        self, *, size: int, encoder_dim: int, own: range | None = None, temperature: Temperature | None = None
+        self, *, size: int, encoder_dim: int, shard: range | None = None, temperature: Temperature | None = None
     ) -> DenseHead:
-        """Return the head at its start.
+        """Return the untrained head.
 
         Args:
             size: labels in its space.
             encoder_dim: size of encoder vectors.
-            own: the labels whose rows this process holds; None is all of them.
+            shard: the labels whose rows this process holds; None means all.
             temperature: a temperature shared with other heads.
         """
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class Points:
+    """Train points that label vectors of a step are made of."""
+
+    ids: Tensor  # [U] ascending
+    encoded: Tensor  # [U, encoder_dim]
+
+
 class DenseHead(nn.Module):
     """Scores queries and labels from encoder vectors: <query(h), label_l> / temperature + bias_l.
 
-    A kind says where label vectors come from: :meth:`label_rows` in a step, :meth:`init_table` before the first
-    step, :meth:`new_vectors` for a label nobody trained on.
+    A kind defines where label vectors come from: :meth:`label_rows` in a step, :meth:`init_table` before the first
+    step, :meth:`new_vectors` for a label that was not trained.
 
-    With ``own``, the process holds the rows of these labels only, and a pool is numbered from the first of them.
+    With ``shard``, the process holds the rows of these labels only, and the ids of a pool count from the first one.
 
     >>> from megalabel.heads.free import FreeSettings
     >>> head = FreeSettings(dim=4, projection="linear", loss="bce").build(size=5, encoder_dim=8)
@@ -142,7 +174,7 @@ class DenseHead(nn.Module):
     (torch.Size([2, 4]), torch.Size([2, 4]), None)
     """
 
-    table: nn.Parameter | None  # [own labels, d], for kinds with a free vector per label
+    table: nn.Parameter | None  # [labels of the shard, d], for kinds with a free vector per label
 
     def __init__(
         self,
@@ -150,18 +182,18 @@ class DenseHead(nn.Module):
         *,
         size: int,
         encoder_dim: int,
-        own: range | None = None,
+        shard: range | None = None,
         temperature: Temperature | None = None,
     ) -> None:
         super().__init__()
-        self.settings, self.size, self.own = settings, size, range(size) if own is None else own
+        self.settings, self.size, self.shard = settings, size, range(size) if shard is None else shard
         self.dim = settings.dim or encoder_dim
         self.register_parameter("table", None)
         self.normalise = settings.normalise
         self.search_normalise = settings.normalise if settings.search_normalise is None else settings.search_normalise
-        self.projection = _projection(settings.projection, encoder_dim, self.dim, settings.dropout)
+        self.projection = make_projection(settings.projection, encoder_dim, self.dim, settings.dropout)
         self.query_matrix = nn.Parameter(torch.eye(self.dim)) if settings.query_matrix else None
-        self.bias = nn.Parameter(torch.zeros(len(self.own))) if settings.bias else None
+        self.bias = nn.Parameter(torch.zeros(len(self.shard))) if settings.bias else None
         self.temperature = Temperature.of(settings.temperature) if temperature is None else temperature
         self.loss = None if settings.loss is None else settings.loss.build()
 
@@ -176,26 +208,60 @@ class DenseHead(nn.Module):
         return None
 
     def support(self, pool: Tensor | None) -> Tensor | None:
-        """Return the label ids whose text is needed to score a pool, ascending; None stands for every label."""
+        """Return the label ids whose text is needed to score a pool, ascending; None means every label."""
         return pool
 
+    def attach(self, targets: csr_matrix, seed: int) -> None:
+        """Look at the relevance [N, size] of the train points, before the first step and after each resume."""
+
+    def points(self, pool: Tensor | None, batch: Tensor) -> Tensor | None:
+        """Return the train points whose texts are needed to score a pool, ascending; None if none are.
+
+        ``batch`` are the train points of the step, whose labels must not be known from themselves.
+        """
+        return None
+
+    def centroids(self, encoded: Tensor, rows: Tensor) -> Tensor:
+        """Return queries [B, d] that are each the sum of a point, by its encoder vector, and of a label's row."""
+        return self._scaled(self._query_rows(encoded, search=False) + rows, search=False)
+
     def query(self, encoded: Tensor, *, search: bool = False) -> Tensor:
-        """Return the query side [B, d] of encoder vectors [B, encoder_dim]."""
+        """Return the query vectors [B, d] of encoder vectors [B, encoder_dim]."""
+        return self._scaled(self._query_rows(encoded, search), search)
+
+    def _query_rows(self, encoded: Tensor, search: bool) -> Tensor:
+        """Return the query vectors before normalisation."""
+        if self.settings.query_dropout and not search:
+            encoded = dropout(encoded, self.settings.query_dropout, self.training)
+        projected = self.project(encoded, search=search)
+        return projected if self.query_matrix is None else projected @ self.query_matrix
+
+    def project(self, encoded: Tensor, *, search: bool = False) -> Tensor:
+        """Return encoder vectors [n, encoder_dim] after the projection [n, d]."""
         projected: Tensor = self.projection(encoded)
-        return self._scaled(projected if self.query_matrix is None else projected @ self.query_matrix, search)
+        return projected
 
     def labels(
-        self, pool: Tensor | None, encoded: Tensor | None, *, search: bool = False
+        self, pool: Tensor | None, encoded: Tensor | None, *, points: Points | None = None, search: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Return label vectors [P, d] and bias [P] or None; ``pool`` None is every label.
 
-        ``encoded`` are the texts of ``support(pool)``; None for a head that reads none.
+        ``encoded`` are the encoded texts of ``support(pool)``, None for a head that reads no texts; ``points`` are
+        the train points of :meth:`points`, in a step.
         """
-        projected = self.projection(encoded) if self.needs_text and encoded is not None else None
-        vectors = self._scaled(self.label_rows(pool, projected), search)
+        vectors = self._scaled(self.rows(pool, encoded, points=points, search=search), search)
         if self.bias is None:
             return vectors, None
         return vectors, self.bias if pool is None else self.bias.index_select(0, pool)
+
+    def rows(
+        self, pool: Tensor | None, encoded: Tensor | None, *, points: Points | None = None, search: bool = False
+    ) -> Tensor:
+        """Return label vectors before normalisation; those of a half-precision table stay so only as they are."""
+        projected = self.project(encoded, search=search) if self.needs_text and encoded is not None else None
+        rows = self.label_rows(pool, projected)
+        as_held = pool is None and not search and not self.normalise
+        return rows if rows.dtype not in HALVES or as_held else rows.float()
 
     @abstractmethod
     def label_rows(self, pool: Tensor | None, projected: Tensor | None) -> Tensor:
@@ -205,9 +271,9 @@ class DenseHead(nn.Module):
     def init(self, data: InitData) -> None:
         """Set table and bias before the first step.
 
-        A bias starts where the label's mean score over the train points is the log of its frequency,
-        log((n_l + 1) / (N + 1)), n_l the sum of its relevance: a pool of thousands of negatives then begins with
-        a loss of a few units, and an adaptive optimiser is not misled by its first steps.
+        The bias is set so that the mean score of the label over the train points is the log of its frequency,
+        log((n_l + 1) / (N + 1)), with n_l the sum of its relevance. The loss then starts at a few units even with
+        thousands of negatives, and does not mislead an adaptive optimiser in its first steps.
         """
         mean = self.init_table(data)
         if self.bias is None:
@@ -216,27 +282,27 @@ class DenseHead(nn.Module):
             mean = self.add_points(data, None)
         self.bias.zero_()
         scores = data.label_vectors() @ mean.to(data.label_vectors().device)
-        targets, own = data.targets, data.own
-        counts = np.bincount(targets.indices, targets.data, minlength=self.size)[own.start : own.stop]
+        targets, shard = data.targets, data.shard
+        counts = np.bincount(targets.indices, targets.data, minlength=self.size)[shard.start : shard.stop]
         wanted = torch.from_numpy(np.log((counts + 1) / (targets.shape[0] + 1))).to(scores)
         self.bias.copy_(wanted - scores)
 
     def init_table(self, data: InitData) -> Tensor | None:
-        """Set the free vectors, where there are any; return the mean query vector if it was computed on the way."""
+        """Set the free vectors, if there are any; return the mean query vector if it was computed on the way."""
         return None
 
     def add_points(self, data: InitData, table: Tensor | None) -> Tensor:
         """Put the relevance-weighted mean of each label's points into a table; return the mean of all points.
 
-        Block by block, so the vectors of all points are never held.
+        Works block by block, so the vectors of all points are never in memory at once.
         """
-        sums = None if table is None else table.detach().cpu().numpy()
+        sums = None if table is None else table.detach().float().cpu().numpy()  # the table itself if it is float32
         if sums is not None:
             sums[:] = 0
         total: Tensor | None = None
         for rows, vectors in data.points():
             if sums is not None:
-                by_label = data.targets[rows].T.tocsr()[data.own.start : data.own.stop]
+                by_label = data.targets[rows].T.tocsr()[data.shard.start : data.shard.stop]
                 present = np.flatnonzero(np.diff(by_label.indptr))  # few of millions of labels have a point in a block
                 points = vectors.cpu().numpy()
                 for start in range(0, len(present), 4 * _BLOCK):
@@ -252,18 +318,18 @@ class DenseHead(nn.Module):
 
     @staticmethod
     def point_weights(data: InitData) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Return the sum of the relevance of each own label."""
+        """Return the sum of the relevance of each label of the shard."""
         weights = np.asarray(data.targets.sum(axis=0), dtype=np.float32).ravel()
-        return weights[data.own.start : data.own.stop]
+        return weights[data.shard.start : data.shard.stop]
 
     @torch.no_grad()
     def new_rows(self, new: NewTexts) -> dict[str, Part]:
-        """Return what is kept of added or renamed labels: ``vectors`` to search, ``bias``, and parts of the kind."""
+        """Return what is stored for added or renamed labels: ``vectors`` to search, ``bias``, and parts of the kind."""
         vectors, parts = self.new_vectors(new)
         scaled = normalize(vectors, dim=1) if self.search_normalise else vectors
         kept: dict[str, Part] = {"vectors": scaled, **parts}
         if self.bias is not None:
-            if new.added:  # as the rarest labels have it
+            if new.added:  # that of the rarest labels
                 kept["bias"] = self.bias[new.rare].median().expand(len(new.texts)).clone()
             else:
                 kept["bias"] = self.bias[torch.from_numpy(new.ids).to(self.bias.device)]
@@ -273,105 +339,29 @@ class DenseHead(nn.Module):
     def new_vectors(self, new: NewTexts) -> tuple[Tensor, dict[str, Part]]:
         """Return the vectors of added or renamed labels before normalisation, and further parts to keep."""
 
+    def tables(self) -> list[nn.Parameter]:
+        """Return the parameters of which a step touches some rows: those a row-wise optimiser trains."""
+        return [] if self.table is None else [self.table]
+
     def row_parameters(self) -> dict[str, str]:
-        """Return the parameters with a row per label, by the part of :meth:`new_rows` that goes into them."""
+        """Return the parameters and buffers with a row per label, by the part of :meth:`new_rows` that goes in."""
         names = {"free": "table", "bias": "bias"}
         return {part: name for part, name in names.items() if getattr(self, name) is not None}
+
+    def resize(self, saved: Mapping[str, Tensor]) -> None:
+        """Make room for saved tensors whose size does not follow from settings and labels."""
 
     def _scaled(self, vectors: Tensor, search: bool) -> Tensor:
         if not (self.search_normalise if search else self.normalise):
             return vectors
-        return normalize(vectors, dim=1) if len(vectors) <= _MANY else unit_rows(vectors)
-
-
-class Temperature(nn.Module):
-    """A positive number, learnt on a log scale if asked to, bounded below so it cannot blow up.
-
-    UniDEC learns one inverse temperature for both of its heads, started at 18 (Kharbanda et al. 2024); DEXML
-    keeps 0.05 fixed. As in CLIP, the learnt scale is bounded: the temperature never falls below ``minimum``.
-
-    >>> round(Temperature(0.05)().item(), 4)
-    0.05
-    """
-
-    def __init__(self, value: float, *, learn: bool = False, minimum: float = 0.01) -> None:
-        super().__init__()
-        self.value, self.learn, self.minimum = value, learn, minimum
-        start = torch.tensor(math.log(value))
-        self.log_value: Tensor
-        if learn:
-            self.log_value = nn.Parameter(start)
-        else:
-            self.register_buffer("log_value", start, persistent=False)
-
-    @classmethod
-    def of(cls, settings: TemperatureSettings) -> Temperature:
-        """Return the temperature a recipe asks for."""
-        return cls(settings.value, learn=settings.learn)
-
-    def forward(self) -> Tensor:
-        """Return the temperature, a scalar tensor."""
-        return self.log_value.clamp(min=math.log(self.minimum)).exp()
-
-
-def _projection(kind: str, encoder_dim: int, dim: int, rate: float) -> nn.Module:
-    """Return the projection of queries and label texts.
-
-    ``linear`` (Linear, Dropout) and ``tanh`` (Linear, Tanh, Dropout) are g2 and g1 of UniDEC (Kharbanda et al.
-    2024); ``residual`` is the fine stage of DeepXML (Dahiya et al., WSDM 2021).
-    """
-    if kind == "none":
-        return nn.Identity()
-    if kind == "residual":
-        return _Residual(dim, rate)
-    tanh = [nn.Tanh()] if kind == "tanh" else []
-    return nn.Sequential(nn.Linear(encoder_dim, dim), *tanh, nn.Dropout(rate))
-
-
-class _Residual(nn.Module):
-    """h + dropout(relu(W h)), with W near zero at the start: for features that are good already."""
-
-    def __init__(self, dim: int, rate: float) -> None:
-        super().__init__()
-        self.layer = nn.Linear(dim, dim, bias=False)
-        nn.init.normal_(self.layer.weight, std=_NEAR_ZERO * dim**-0.5)
-        self.drop = nn.Dropout(rate)
-
-    def forward(self, encoded: Tensor) -> Tensor:
-        output: Tensor = encoded + self.drop(relu(self.layer(encoded)))
-        return output
-
-
-# ------------------------------------------------------------------ tables with a row per label
-
-
-def new_table(size: int, dim: int, own: range | None) -> nn.Parameter:
-    """Return a table with Xavier-uniform rows; with ``own``, those rows of the whole table and no others."""
-    table = nn.Parameter(torch.empty(size if own is None else len(own), dim))
-    if own is None:
-        nn.init.xavier_uniform_(table)
-        return table
-    bound = math.sqrt(3.0) * math.sqrt(2.0 / (size + dim))  # to the last bit
-    with torch.no_grad():
-        for start in range(0, size, _BLOCK):  # rows of other processes are drawn and dropped
-            rows = table.new_empty(min(_BLOCK, size - start), dim).uniform_(-bound, bound)
-            first, last = max(start, own.start), min(start + len(rows), own.stop)
-            if first < last:
-                table[first - own.start : last - own.start] = rows[first - start : last - start]
-    return table
-
-
-def embed_rows(table: Tensor, pool: Tensor | None, rate: float, *, training: bool) -> Tensor:
-    """Return the rows of a pool with a sparse gradient, or all rows with a dense one, after dropout."""
-    rows = table if pool is None else embedding(pool, table, sparse=True)
-    return dropout(rows, rate, training) if rate else rows
+        return normalize(vectors, dim=1) if len(vectors) <= MANY_ROWS else unit_rows(vectors)
 
 
 def unit_rows(vectors: Tensor) -> Tensor:
     r"""Return y [n, d], :math:`y_i = x_i / |x_i|`, as ``torch.nn.functional.normalize`` does, for millions of rows.
 
-    The gradient, :math:`(g_i - y_i \langle y_i, g_i \rangle) / |x_i|`, is computed a block of rows at a time:
-    beside x there are y, g and the result, where plain torch holds three more tensors of that size.
+    The gradient, :math:`(g_i - y_i \langle y_i, g_i \rangle) / |x_i|`, is computed block by block: besides x, only y,
+    g and the result are in memory, where plain torch holds three more tensors of that size.
 
     >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]

@@ -1,11 +1,12 @@
 """The life cycle every kind of head goes through, and the registry of kinds.
 
-One file of this package is one kind: a :class:`HeadSettings` subclass with a literal ``kind`` (what a recipe may say
-of it) and a class with its weights and rules. :func:`register` makes a kind known; nothing else has to be touched.
+One file of this package is one kind: a :class:`HeadSettings` subclass with a literal ``kind`` (its keys in a recipe)
+and a class with its weights and rules. :func:`register` makes a kind known; nothing else has to change.
 
 There are two families. *Dense* heads are trained by steps: :class:`megalabel.heads.dense.DenseHead` gives the two
-sides of a score and takes part in the network's loss. *Fitted* heads train no encoder: they are fitted once the
-network stands (:class:`FittedHead`). Both answer queries, take new labels, save, load, and say what they cost.
+sides of a score and takes part in the network's loss. *Fitted* heads train no encoder: they are fitted
+after the network is trained (:class:`FittedHead`). Both score queries, accept new labels, save, load, and report their
+costs.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ Kind = TypeVar("Kind", bound="type[HeadSettings]")
 
 
 class HeadSettings(Settings):
-    """What a recipe may say of a head; each kind has a subclass."""
+    """Settings of a head in a recipe; each kind has a subclass."""
 
     kind: str
-    trained: ClassVar[bool]  # by steps and a loss; False: fitted once the network stands
+    trained: ClassVar[bool]  # by steps and a loss; False: fitted after the network is trained
     reads_text: ClassVar[bool] = False  # the texts of labels are encoded to score them
     has_table: ClassVar[bool] = False  # holds a free vector per label
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
-        """Return what the head holds and computes in a training, for the plan."""
+        """Return the memory and computation of the head during training, for the plan."""
         return HeadCost()
 
 
@@ -87,7 +88,7 @@ else:
 
 
 class FittedSettings(HeadSettings):
-    """A head that is fitted once the network stands."""
+    """A head that is fitted after the network is trained."""
 
     trained: ClassVar[bool] = False
 
@@ -101,15 +102,17 @@ class FittedSettings(HeadSettings):
         raise NotImplementedError
 
     def load(self, folder: str | PathLike[str]) -> FittedHead:
-        """Return the head that its ``save`` wrote."""
+        """Return the head written by its ``save``."""
         raise NotImplementedError
 
 
 class RowSettings(FittedSettings):
     """A fitted head that learns from train rows as sparse features."""
 
-    labels: Literal["none", "self", "gandalf"] = "none"  # label texts as rows: none, each for itself, or Gandalf's
-    max_targets: PositiveInt | None = None  # targets of a label text, for gandalf
+    labels: Literal["none", "self", "gandalf"] = (
+        "none"  # label texts as rows: none, each with its own label, or Gandalf's
+    )
+    max_targets: PositiveInt | None = None  # largest number of targets of a label text, for gandalf
     renamed: ClassVar[dict[str, str]] = {"most": "max_targets", "common": "max_df", "of": "features"}
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
@@ -124,37 +127,39 @@ class RowSettings(FittedSettings):
 
 
 class FittedHead(ABC):
-    """A head without an encoder of its own, after ``fit``."""
+    """A fitted head: it trains no encoder."""
 
     kind: ClassVar[str]
 
     @abstractmethod
     def answers(self, queries: Queries, live: Live) -> Answers:
-        """Return what the head says of the queries, over the labels as they are now."""
+        """Return the scores of the queries over the current labels."""
 
     @abstractmethod
     def new_rows(self, new: NewTexts) -> dict[str, Part]:
-        """Return what the head keeps of labels that were added or renamed, each part with one row per label."""
+        """Return what the head stores for added or renamed labels: named parts with one row per label."""
 
     @abstractmethod
     def grown(self, live: Live) -> FittedHead:
-        """Return a head over all ``live.total`` labels, with the changed ones among the others."""
+        """Return a head over all ``live.total`` labels, with the changed ones merged in."""
 
     @abstractmethod
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write a folder for ``load``, in place of an older one, or nothing."""
+        """Write a folder for ``load`` completely or not at all, replacing an older one."""
 
     @classmethod
     @abstractmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
-        """Return what ``save`` wrote."""
+        """Return the head written by ``save``."""
 
 
-# ------------------------------------------------------------------ what the network offers to heads
+# ------------------------------------------------------------------ what the network provides to heads
 
 
 class InitData(Protocol):
-    """What a dense head may look at to set its weights before the first step."""
+    """What a dense head can use to initialise its weights before the first step."""
+
+    seed: int
 
     @property
     def targets(self) -> sparse.csr_matrix:
@@ -162,31 +167,35 @@ class InitData(Protocol):
         ...
 
     @property
-    def own(self) -> range:
+    def shard(self) -> range:
         """The labels whose rows this process holds."""
         ...
 
     def points(self) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-        """Yield rows and their query vectors by this head, as searched, block by block."""
+        """Yield rows and their query vectors by this head, as used in search, block by block."""
         ...
 
     def texts(self, start: int, stop: int) -> Tensor:
-        """Return the label texts ``start`` to ``stop`` as queries of this head, as searched."""
+        """Return the label texts ``start`` to ``stop`` as queries of this head, as used in search."""
+        ...
+
+    def all_texts(self) -> Tensor:
+        """Return the texts of all labels as queries of this head, as searched; every process encodes its share."""
         ...
 
     def label_vectors(self) -> Tensor:
-        """Return the head's label vectors of ``own``, as searched."""
+        """Return the head's label vectors of ``shard``, as used in search."""
         ...
 
 
 class FitData(Protocol):
-    """What a fitted head may look at."""
+    """What a fitted head can use in ``fit``."""
 
     data: Dataset
     seed: int
 
     def rows(self, settings: RowSettings) -> Split:
-        """Return the train rows, with label texts as further rows where the settings say so."""
+        """Return the train rows, plus label texts as rows if the settings say so."""
         ...
 
     def features(self, name: str, split: Split) -> sparse.csr_matrix | NDArray[np.float32]:
@@ -195,7 +204,7 @@ class FitData(Protocol):
 
 
 class Queries(Protocol):
-    """Texts that are asked about; what heads read of them is computed once."""
+    """Texts to score; their features are computed once for all heads."""
 
     texts: Sequence[str]
 
@@ -205,15 +214,15 @@ class Queries(Protocol):
 
 
 class NewTexts(Protocol):
-    """Labels that were added after training, or renamed, and what can be made of their texts."""
+    """Labels that were added or renamed after training, and the features of their texts."""
 
     ids: NDArray[np.int64]  # [n]
     texts: Sequence[str]
-    added: bool  # False: labels of the training with a new text
-    rare: NDArray[np.int64]  # ids of the labels of the training with the fewest points
+    added: bool  # False: trained labels with a new text
+    rare: NDArray[np.int64]  # ids of the trained labels with the fewest points
 
     def encoded(self, head: DenseHead) -> Tensor:
-        """Return the texts as the encoder of a head's label texts gives them [n, d]."""
+        """Return the texts encoded by the label encoder of a head [n, d]."""
         ...
 
     def features(self, name: str) -> Any:
@@ -221,5 +230,5 @@ class NewTexts(Protocol):
         ...
 
     def nearest(self) -> tuple[Tensor, Tensor]:
-        """Return the labels of the training nearest by text [n, m] and their weights [n, m], which sum to 1."""
+        """Return the trained labels nearest by text [n, m] and their weights [n, m], which sum to 1."""
         ...

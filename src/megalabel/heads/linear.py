@@ -1,4 +1,4 @@
-"""Head ``linear``: one sparse linear classifier per label, trained on its own rows and its own negatives."""
+"""Head ``linear``: one sparse linear classifier per label, trained on its positives and some negatives."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from pydantic import Field, PositiveInt
 from scipy import sparse
 
+from megalabel.cost import in_main_memory
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError, SettingError
 from megalabel.graphs._top import keep_top
 from megalabel.heads._rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
-from megalabel.heads.cost import in_main_memory
 from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
 from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
 from megalabel.heads.memory import Memory
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from megalabel.heads._inverted import Inverted
+    from megalabel.heads._inverted_index import InvertedIndex
     from megalabel.heads.answers import Answers
     from megalabel.heads.cost import HeadCost, HeadWorkload
     from megalabel.heads.head import FitData, NewTexts, Queries
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Linear", "LinearSettings", "hard_negatives"]
 
-_BELOW = np.float32(-2.0)  # bias of a label without positive rows; a negative of the others is at about -1
-_NEW_POINTS, _UNPRUNED = 10, 0.6  # points that bring a label new n-grams, and the share of weights left, as measured
-_WEIGHT_BYTES, _NEGATIVE_BYTES = 16, 48  # of a weight, by rows and by columns; of a hard negative, in six matrices
-_LABELS = 128  # labels handed to a thread at a time
-_CHUNK = 8_192  # rows whose negatives are searched at a time: with many labels a row their scores are large
+_BELOW = np.float32(-2.0)  # bias of a label without positive rows; negatives of other labels score about -1
+_NEW_POINTS, _UNPRUNED = 10, 0.6  # measured: points that bring new n-grams, share of weights left by pruning
+_WEIGHT_BYTES, _NEGATIVE_BYTES = 16, 48  # per weight, by rows and by columns; per hard negative, in six matrices
+_LABELS = 128  # labels per task
+_CHUNK = 8_192  # rows mined at a time: with many labels per row, their scores take much memory
 
 
 @register
@@ -48,10 +48,10 @@ class LinearSettings(RowSettings):
 
     kind: Literal["linear"] = "linear"
     C: PositiveFloat = 1.0
-    mined: PositiveInt = 100  # wrong labels of each row's nearest other rows: its hard negatives
-    max_df: Annotated[float, Field(gt=0, le=1)] = 0.05  # n-grams of more rows find no such neighbours; 1 is exact
-    uniform: NonNegativeInt = 50  # negatives of each label drawn at random
-    rounds: PositiveInt = 2  # trainings; from the second on, with the best wrong labels of the last
+    mined: PositiveInt = 100  # hard negatives per row: wrong labels of its nearest other rows
+    max_df: Annotated[float, Field(gt=0, le=1)] = 0.05  # more frequent n-grams are not used to find them; 1 is exact
+    uniform: NonNegativeInt = 50  # random negatives per label
+    rounds: PositiveInt = 2  # training rounds; each adds the best wrong labels of the last as negatives
     prune: NonNegative = 0.1  # smaller weights are dropped
 
     @property
@@ -68,7 +68,7 @@ class LinearSettings(RowSettings):
         return replace(super().cost(workload), held=(held,), fitting=(mined,))
 
     def load(self, folder: str | PathLike[str]) -> Linear:
-        """Return the head that its ``save`` wrote."""
+        """Return the head written by its ``save``."""
         return Linear.load(folder)
 
     def fit(self, data: FitData) -> Linear:
@@ -83,40 +83,38 @@ class LinearSettings(RowSettings):
 
 
 class Linear(FittedHead):
-    r"""Score labels by sparse weights of their own: s_l(x) = <w_l, x> + b_l.
+    r"""Score labels by one sparse linear classifier each: s_l(x) = <w_l, x> + b_l.
 
     .. math::
         \min_{w_l, b_l} \tfrac12 (|w_l|^2 + b_l^2)
         + C \sum_i y_{il} \max(0, 1 - w_l^T x_i - b_l)^2 + (1 - y_{il}) \max(0, 1 + w_l^T x_i + b_l)^2
 
-    over the positive rows of label l, y their relevance in (0, 1], so that a soft target is
-    the chance of a hard one, and its negatives, y = 0: pairs given to ``fit``, such as
-    :func:`hard_negatives`, and some rows drawn at random. From
-    the second round on, the wrong labels each row scores best join the negatives, and all is
-    trained again: a row beyond the margin changes nothing, so this closes in on the
-    classifier that has seen all N rows.
+    over the positive rows of label l, with relevance y in (0, 1] (a soft target is the
+    probability of a hard one), and its negatives, with y = 0: pairs given to ``fit``, such as
+    :func:`hard_negatives`, and some random rows. From the second round on, the best-scored
+    wrong labels of each row join the negatives, and all labels are trained again. A row beyond
+    the margin changes nothing, so the result approaches the classifier trained on all N rows.
 
     Each problem is solved in its dual, row by row (Hsieh et al., "A dual coordinate descent
     method for large-scale linear SVM", ICML 2008, algorithm 1, sections 3.1 and 3.2). Weights
-    near zero are dropped, which makes one-vs-all small enough for many labels (Babbar and
+    near zero are dropped, which keeps one-vs-all small with many labels (Babbar and
     Schoelkopf, "DiSMEC", WSDM 2017).
 
     A label without positive rows has no weights and a bias of -2, below that of a plain
     negative. The result is the same for any number of threads.
 
-    A new label has its own text as its one positive: its n-grams, scaled to the norm of the weights of rare
-    labels, with their bias. A renamed label keeps its weights.
+    A new label has its text as its one positive: its n-grams, scaled to the norm of rare labels, with their bias. A
+    renamed label keeps its weights.
 
     Args:
         C: weight of the errors against the size of the weights.
         prune: weights smaller than this are dropped after training; 0 keeps all.
-        uniform: rows drawn at random as negatives of each label, as many as it has positives
-            where these are more; 0 for none.
-        rounds: times the labels are trained.
-        per_row: wrong labels of each row that join before a further round.
+        uniform: random negatives per label, at least as many as it has positives; 0 for none.
+        rounds: number of training rounds.
+        per_row: wrong labels per row that join the negatives before a further round.
         tolerance: stop when no row of a label violates its optimum by more.
-        passes: most passes over the rows of a label.
-        seed: of the draws and of the order of the rows.
+        passes: largest number of passes over the rows of a label.
+        seed: seed of random negatives and of the order of rows.
 
     >>> x = sparse.csr_matrix(np.array([[1, 0], [0.8, 0.2], [0, 1]], dtype=np.float32))
     >>> y = sparse.csr_matrix(np.array([[1, 0], [1, 0], [0, 1]], dtype=np.float32))
@@ -143,7 +141,7 @@ class Linear(FittedHead):
         self.tolerance, self.passes, self.seed = tolerance, passes, seed
         self.weights_: sparse.csr_matrix | None = None  # [L, F]
         self.bias_ = np.empty(0, dtype=np.float32)  # [L]
-        self._index: Inverted | None = None
+        self._index: InvertedIndex | None = None
 
     def fit(
         self,
@@ -182,7 +180,7 @@ class Linear(FittedHead):
     def scores(self, queries: sparse.csr_matrix, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the scores [Q, C] of some labels of each query; candidate -1 has -inf.
 
-        They are those of ``search`` to the last bit.
+        They equal those of ``search`` bit for bit.
         """
         weights = self._ready()
         x = as_rows(queries, "queries", weights.shape[1])
@@ -191,7 +189,7 @@ class Linear(FittedHead):
             raise DataError(f"candidates must be [{x.shape[0]}, C], one row for each query, not {labels.shape}")
         if labels.min(initial=-1) < -1 or labels.max(initial=-1) >= weights.shape[0]:
             raise DataError(f"candidates must lie in -1 to {weights.shape[0] - 1:,}")
-        return self._inverted().scores(x, labels)
+        return self._inverted_index().scores(x, labels)
 
     def search(self, queries: sparse.csr_matrix, k: int, exclude: sparse.csr_matrix | None = None) -> TopK:
         """Return the k best labels of each query [Q, F], best first, ties by id.
@@ -203,12 +201,12 @@ class Linear(FittedHead):
             raise SettingError(f"k must be at least 1, not {k}")
         x = as_rows(queries, "queries", weights.shape[1])
         out = None if exclude is None else as_targets(exclude, "exclude", (x.shape[0], weights.shape[0]))
-        return self._inverted().search(x, k, out, "searching")
+        return self._inverted_index().search(x, k, out, "searching")
 
     def without(self, labels: NDArray[np.int64]) -> Self:
-        """Return a head that finds all labels but these; it shares all else with this one."""
+        """Return a head that never returns these labels and shares everything else with this one."""
         linear = copy(self)
-        linear._index = self._inverted().without(labels)
+        linear._index = self._inverted_index().without(labels)
         return linear
 
     def answers(self, queries: Queries, live: Live) -> Answers:
@@ -216,16 +214,16 @@ class Linear(FittedHead):
         rows = queries.features(NGRAMS)
         if live.unchanged:
             return LinearAnswers(self, rows)
-        trained = live.once("trained", lambda: self.without(live.hidden) if len(live.hidden) else self)
+        trained = live.cached("trained", lambda: self.without(live.hidden) if len(live.hidden) else self)
 
         def changed() -> Answers:
-            weights = live.once("weights", lambda: FewRows(live.parts["weights"]))
+            weights = live.cached("weights", lambda: FewRows(live.parts["weights"]))
             return GivenAnswers(weights.products(rows) + live.parts["bias"])
 
         return live.merged(LinearAnswers(trained, rows), changed)
 
     def new_rows(self, new: NewTexts) -> dict[str, Part]:
-        """Make a classifier of each new text; a renamed label keeps its own."""
+        """Return a classifier for each new text; a renamed label keeps its classifier."""
         weights = self._ready()
         if not new.added:
             return {"weights": sparse.csr_matrix(weights[new.ids]), "bias": self.bias_[new.ids]}
@@ -251,12 +249,12 @@ class Linear(FittedHead):
         return {"kind": self.kind} | {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write a folder for ``load``, in place of an older one, or nothing."""
+        """Write a folder for ``load`` completely or not at all, replacing an older one."""
         write_part(folder, self.kind, self.config(), pack("weights", self._ready()) | {"bias": self.bias_})
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
-        """Return what ``save`` wrote."""
+        """Return the head written by ``save``."""
         wanted = ["bias", *(f"weights.{part}" for part in PARTS)]
         settings, arrays = read_part(folder, cls.kind, inspect.signature(cls).parameters, wanted)
         linear = cls(**settings)
@@ -278,7 +276,7 @@ class Linear(FittedHead):
         from megalabel.heads._in_blocks import in_blocks
 
         by_label = [cells.tocsc() for cells in (y, negatives, exclude)]
-        # Columns by how many rows have them: what a label looks up all the time then lies close together in memory.
+        # Columns by descending frequency: what a label looks up most is then close together in memory.
         column_of = np.argsort(-np.bincount(x.indices, minlength=x.shape[1]), kind="stable").astype(np.int32)
         place_of = np.empty_like(column_of)
         place_of[column_of] = np.arange(len(column_of), dtype=np.int32)
@@ -309,12 +307,12 @@ class Linear(FittedHead):
         mistakes.sort_indices()
         return mistakes
 
-    def _inverted(self) -> Inverted:
-        """Return the weights by feature; made once."""
-        from megalabel.heads._inverted import Inverted
+    def _inverted_index(self) -> InvertedIndex:
+        """Return the inverted index over the weights, built on first use."""
+        from megalabel.heads._inverted_index import InvertedIndex
 
         if self._index is None:
-            self._index = Inverted(self._ready(), self.bias_, floor=-np.inf)
+            self._index = InvertedIndex(self._ready(), self.bias_, floor=-np.inf)
         return self._index
 
     def _ready(self) -> sparse.csr_matrix:
@@ -344,8 +342,8 @@ class LinearAnswers:
         """Search all labels."""
         return self.linear.search(self.queries, k, exclude=exclude)
 
-    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Score the candidates alone."""
+    def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Score the candidates only."""
         return self.linear.scores(self.queries, candidates)
 
 
@@ -359,15 +357,15 @@ def hard_negatives(
 ) -> sparse.csr_matrix:
     """Return the labels of each training row's nearest other rows that are not its own.
 
-    Scores of the memory without the row itself; positives and the pairs of ``exclude`` are
-    taken out, then the best ``per_row`` of each row stay.
+    The memory scores each row without itself; positives and the pairs of ``exclude`` are
+    dropped, and the best ``per_row`` of each row kept.
 
     Args:
         memory: fitted with the same rows, in the same order.
-        vectors: [N, F] or [N, d] what it was fitted with.
+        vectors: [N, F] or [N, d], the same.
         targets: [N, L] relevance; what is above zero is no negative.
         exclude: [N, L] pairs that are neither right nor wrong.
-        per_row: most negatives of a row.
+        per_row: largest number of negatives per row.
 
     Returns:
         [N, L] float32, the memory's score of each pair, columns sorted.

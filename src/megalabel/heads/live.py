@@ -27,12 +27,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Rows:
-    """One row for each label that was added or renamed; never changed in place, only replaced.
+    """One row for each added or renamed label; immutable.
 
     Args:
         ids: [c] label ids, ascending.
-        added: [c] False for a label of the training that has a new text.
-        parts: by head, what it keeps of the labels, [c, ...] each.
+        added: [c] False for a trained label with a new text.
+        parts: by head and name, what the head stores for the labels, [c, ...] each.
 
     >>> rows = Rows(np.array([7]), np.array([True]), {"h": {"bias": np.array([0.5], dtype=np.float32)}})
     >>> other = Rows(np.array([2]), np.array([False]), {"h": {"bias": np.array([0.25], dtype=np.float32)}})
@@ -53,20 +53,20 @@ class Rows:
         return self._take(np.flatnonzero(~np.isin(self.ids, np.asarray(ids, dtype=np.int64))))
 
     def updated(self, others: Rows) -> Rows:
-        """Return these rows and others; where both have a label, that of the others."""
-        mine = self.without(others.ids) if np.isin(self.ids, others.ids).any() else self
-        if not len(mine):
+        """Return these rows and the others, which win if both have a label."""
+        kept = self.without(others.ids) if np.isin(self.ids, others.ids).any() else self
+        if not len(kept):
             return others
-        ids = np.concatenate([mine.ids, others.ids])
+        ids = np.concatenate([kept.ids, others.ids])
         joined = {
             head: {name: _join(part, others.parts[head][name]) for name, part in parts.items()}
-            for head, parts in mine.parts.items()
+            for head, parts in kept.parts.items()
         }
-        both = Rows(ids, np.concatenate([mine.added, others.added]), joined)
+        both = Rows(ids, np.concatenate([kept.added, others.added]), joined)
         return both if np.all(ids[1:] > ids[:-1]) else both._take(np.argsort(ids))
 
     def _take(self, rows: NDArray[np.int64]) -> Rows:
-        parts = {head: {name: _rows(part, rows) for name, part in own.items()} for head, own in self.parts.items()}
+        parts = {head: {name: _rows(part, rows) for name, part in named.items()} for head, named in self.parts.items()}
         return Rows(self.ids[rows], self.added[rows], parts)
 
 
@@ -87,16 +87,16 @@ def _join(first: Part, second: Part) -> Part:
 
 @dataclass(frozen=True)
 class Live:
-    """The labels as they are now, for one head.
+    """The current labels, for one head.
 
     Args:
-        first: number of labels of the training.
-        total: number of labels now, removed ones included: ids never move.
+        first: number of trained labels.
+        total: number of labels now, including removed ones: ids never change.
         ids: [c] labels added or renamed, ascending.
-        added: [c] False for a label of the training with a new text.
-        removed: [r] labels that must not be found, ascending.
-        parts: what the head keeps of the labels ``ids`` (its ``new_rows``).
-        cache: values a head computes once for this set of labels.
+        added: [c] False for a trained label with a new text.
+        removed: [r] removed labels, ascending.
+        parts: what the head stores for the labels ``ids`` (see its ``new_rows``).
+        cache: values that the head computes once for this set of labels.
     """
 
     first: int
@@ -109,24 +109,24 @@ class Live:
 
     @property
     def unchanged(self) -> bool:
-        """Whether the labels are those of the training."""
+        """Whether the labels are the trained ones."""
         return not len(self.ids) and not len(self.removed) and self.total == self.first
 
     @property
     def hidden(self) -> NDArray[np.int64]:
-        """Labels of the training that the trained part of a head must not find: removed, or with rows of their own."""
-        both = self.once("hidden", lambda: np.union1d(self.removed, self.ids))
+        """Trained labels that the trained part of a head must not return: removed or renamed ones."""
+        both = self.cached("hidden", lambda: np.union1d(self.removed, self.ids))
         return both[both < self.first]
 
-    def once(self, key: Any, compute: Callable[[], Result]) -> Result:
-        """Return a value computed on first use; two threads may compute it at the same time, which is harmless."""
+    def cached(self, key: Any, compute: Callable[[], Result]) -> Result:
+        """Return a value, computed on first use; two threads may compute it at the same time, which is harmless."""
         if key not in self.cache:
             self.cache[key] = compute()
         value: Result = self.cache[key]
         return value
 
     def merged(self, trained: Answers, changed: Callable[[], Answers]) -> Answers:
-        """Return answers over all labels from those of the trained part and of the changed labels."""
+        """Return answers over all labels, merged from those of the trained part and of the changed labels."""
         if not len(self.ids):
             return trained if self.total == self.first else MergedAnswers(trained, None, self.ids, self.first)
         return MergedAnswers(trained, changed(), self.ids, self.first)
@@ -169,7 +169,7 @@ def spread_rows(trained: sparse.csr_matrix, changed: Any, live: Live) -> sparse.
 
 @dataclass(frozen=True)
 class GivenAnswers:
-    """Scores [Q, c] that are computed already; only scores above ``floor`` are found."""
+    """Scores [Q, c] in memory; only labels with a score above ``floor`` are returned by :meth:`best`."""
 
     scores: NDArray[np.float32]
     floor: float = -np.inf
@@ -183,7 +183,7 @@ class GivenAnswers:
         scores = np.take_along_axis(visible, order, axis=1)
         return TopK(np.where(scores > -np.inf, order, -1), scores)
 
-    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+    def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
         """Look the candidates up."""
         scores: NDArray[np.float32] = np.take_along_axis(self.scores, np.maximum(candidates, 0), axis=1)
         return scores
@@ -202,7 +202,7 @@ class MergedAnswers:
     >>> trained = GivenAnswers(np.array([[0.9, 0.2]], dtype=np.float32))
     >>> changed = GivenAnswers(np.array([[0.4]], dtype=np.float32))
     >>> both = MergedAnswers(trained, changed, np.array([2]), 2)
-    >>> both.best(3, None).ids.tolist(), both.of(np.array([[2, 1]])).round(1).tolist()
+    >>> both.best(3, None).ids.tolist(), both.score(np.array([[2, 1]])).round(1).tolist()
     ([[0, 2, 1]], [[0.4000000059604645, 0.20000000298023224]])
     """
 
@@ -222,11 +222,11 @@ class MergedAnswers:
         order = np.lexsort((ids, -scores), axis=1)[:, :k]
         return TopK(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
 
-    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Ask each side for its own candidates."""
+    def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Score trained and changed labels separately."""
         if self.changed is None:
-            return self.trained.of(candidates)
+            return self.trained.score(candidates)
         place = np.minimum(np.searchsorted(self.ids, candidates), len(self.ids) - 1)
         changed = self.ids[place] == candidates
-        old = self.trained.of(np.where(changed, -1, candidates))
-        return np.where(changed, self.changed.of(np.where(changed, place, 0)), old)
+        old = self.trained.score(np.where(changed, -1, candidates))
+        return np.where(changed, self.changed.score(np.where(changed, place, 0)), old)

@@ -1,4 +1,4 @@
-"""Head ``memory``: a query has the labels of the train queries most like it."""
+"""Head ``memory``: a query gets the labels of the nearest train queries."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 from scipy import sparse
 
+from megalabel.cost import tensor
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError, SettingError
 from megalabel.heads._rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
 from megalabel.heads.answers import StoredAnswers
-from megalabel.heads.cost import tensor
 from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
 from megalabel.heads.live import FewRows
 from megalabel.settings import PositiveFloat
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from megalabel.heads._inverted import Inverted
+    from megalabel.heads._inverted_index import InvertedIndex
     from megalabel.heads.answers import Answers
     from megalabel.heads.cost import HeadCost, HeadWorkload
     from megalabel.heads.head import FitData, NewTexts, Queries
@@ -45,8 +45,15 @@ class MemorySettings(RowSettings):
     features: str = NGRAMS  # what is compared: n-grams, or the query vectors of the dense head with this name
     neighbours: PositiveInt = 50
     power: PositiveFloat = 3.0
-    max_df: Annotated[float, Field(gt=0, le=1)] = 0.05  # n-grams of more rows find no neighbours; 1 is exact
+    max_df: Annotated[float, Field(gt=0, le=1)] = (
+        0.05  # more frequent n-grams are not used to find neighbours; 1 is exact
+    )
     renamed: ClassVar[dict[str, str]] = {**RowSettings.renamed, "nearest": "neighbours"}
+
+    @model_validator(mode="after")
+    def _check_max_df(self) -> Self:
+        self.require(self.reads_ngrams, "max_df", f"features is {self.features}, so vectors are compared, not n-grams")
+        return self
 
     @property
     def reads_ngrams(self) -> bool:
@@ -54,7 +61,7 @@ class MemorySettings(RowSettings):
         return self.features == NGRAMS
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
-        """Return the remembered rows: n-grams, or vectors of a dense head."""
+        """Return the stored rows: n-grams, or vectors of a dense head."""
         cost = super().cost(workload)
         if self.reads_ngrams:
             return cost
@@ -63,11 +70,11 @@ class MemorySettings(RowSettings):
         return replace(cost, held=(vectors,))
 
     def load(self, folder: str | PathLike[str]) -> Memory:
-        """Return the head that its ``save`` wrote."""
+        """Return the head written by its ``save``."""
         return Memory.load(folder)
 
     def fit(self, data: FitData) -> Memory:
-        """Remember the train rows."""
+        """Store the train rows."""
         train = data.rows(self)
         memory = Memory(neighbours=self.neighbours, power=self.power, max_df=self.max_df, features=self.features)
         return memory.fit(data.features(self.features, train), train.without(train.filter).targets)
@@ -79,23 +86,22 @@ class Memory(FittedHead):
     .. math:: s_l(q) = \frac{\sum_{i \in N(q)} \cos(q, x_i)^p \, y_{il}}{\sum_{i \in N(q)} \cos(q, x_i)^p}
 
     with N(q) the ``neighbours`` training rows of largest cosine, among those above zero. Scores
-    lie in [0, 1]. It knows what it has seen and nothing else: labels without a training row
-    have no score. Weighted k-nearest-neighbour voting (Dudani 1976).
+    lie in [0, 1]. Labels without a training row have no score. Weighted k-nearest-neighbour voting (Dudani 1976).
 
     Vectors are sparse rows (:class:`megalabel.encoders.SparseEncoder`) or a float32 array
-    [N, d], such as a model's own space; they are scaled to length 1 here. Search is exact,
-    sparse by the rows of each feature, dense by blocked products; equal cosines go to the
-    lower row.
+    [N, d], such as the vectors of a dense head; they are scaled to length 1. Search is exact,
+    by an inverted index for sparse rows and by blocked products for dense ones; ties go to
+    the lower row.
 
     Args:
-        neighbours: train rows that have a say.
-        power: p; the larger, the more the very nearest count.
-        max_df: for speed over long sparse rows: features that more than this share of the
-            train rows have find no neighbours, though cosines are those of all features; 1
-            is exact. A query with such features alone finds nothing.
-        features: what the rows are, for the network that feeds the head: n-grams, or the name of a dense head.
+        neighbours: number of train rows that vote.
+        power: p; the larger, the more the nearest rows dominate.
+        max_df: for speed with long sparse rows, features in more than this share of the train
+            rows are not used to find neighbours; cosines still use all features. 1 is exact. A
+            query that has only such features finds nothing.
+        features: features of the rows, n-grams or the name of a dense head; read by the network.
 
-    A new label is a train row that carries it: its own text.
+    The text of a new label becomes a train row with that label.
 
     >>> import numpy as np
     >>> targets = sparse.csr_matrix(np.array([[1, 0], [1, 1], [0, 1]], dtype=np.float32))
@@ -111,17 +117,17 @@ class Memory(FittedHead):
     ) -> None:
         self.neighbours, self.power, self.max_df, self.features = neighbours, power, max_df, features
         self.targets_ = no_cells((0, 0))  # [N, L]
-        self._sparse: Inverted | None = None
+        self._sparse: InvertedIndex | None = None
         self._dense: ExactIndex | None = None
 
     def fit(self, vectors: sparse.csr_matrix | NDArray[np.float32], targets: sparse.csr_matrix) -> Self:
-        """Remember the training rows: vectors [N, F] or [N, d] and relevance [N, L]."""
+        """Store the training rows: vectors [N, F] or [N, d] and relevance [N, L]."""
         self._check()
         if vectors.shape[0] == 0:
             raise DataError("there are no training rows to remember")
         cells = as_targets(targets, "targets", (vectors.shape[0], targets.shape[1]))
         unit = _unit_rows(as_rows(vectors, "vectors")) if sparse.issparse(vectors) else _unit(vectors, "vectors")
-        return self._remember(unit, cells)
+        return self._store(unit, cells)
 
     def search(
         self,
@@ -132,7 +138,7 @@ class Memory(FittedHead):
     ) -> TopK:
         """Return the k training rows nearest to each query and their cosines, all above zero.
 
-        ``rows`` [Q] names the training row a query is itself, -1 for none; it is not found.
+        ``rows`` [Q] is the training row that a query is itself, which is left out; -1 for none.
         """
         if k < 1:
             raise SettingError(f"k must be at least 1, not {k}")
@@ -161,7 +167,7 @@ class Memory(FittedHead):
         return scores
 
     def _votes(self, nearest: TopK, rows: int) -> sparse.csr_matrix:
-        """Return the weight [Q, rows] of each neighbour, which sum to 1."""
+        """Return the weights [Q, rows] of the neighbours, which sum to 1."""
         real = nearest.ids >= 0
         weights = np.where(real, nearest.scores, 0).astype(np.float64) ** self.power * real
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
@@ -175,7 +181,7 @@ class Memory(FittedHead):
         return StoredAnswers(self.scores(features) if live.unchanged else self._live_scores(features, live))
 
     def _live_scores(self, queries: Any, live: Live) -> sparse.csr_matrix:
-        """Return what :meth:`scores` would if the texts of added labels were train rows."""
+        """Return :meth:`scores` with the texts of added labels as further train rows."""
         nearest = self.search(queries, self.neighbours)
         points = self.targets_.shape[0]
         added = np.flatnonzero(live.added)
@@ -187,7 +193,7 @@ class Memory(FittedHead):
             order = np.lexsort((ids, -scores), axis=1)[:, : self.neighbours]
             nearest = TopK(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
         votes = self._votes(nearest, points + len(added))
-        votes = sparse.csr_matrix(votes @ live.once("targets", lambda: self._live_targets(live)))
+        votes = sparse.csr_matrix(votes @ live.cached("targets", lambda: self._live_targets(live)))
         votes.data[np.isin(votes.indices, live.removed)] = 0
         votes.eliminate_zeros()
         votes.sort_indices()
@@ -195,9 +201,9 @@ class Memory(FittedHead):
 
     def _cosines(self, queries: Any, added: NDArray[np.int64], live: Live) -> NDArray[np.float32]:
         """Return the cosines [Q, a] of queries and the texts of added labels."""
-        rows: Any = live.once("rows", lambda: live.parts["row"][added])
+        rows: Any = live.cached("rows", lambda: live.parts["row"][added])
         if isinstance(rows, sparse.csr_matrix):
-            return live.once("few", lambda: FewRows(rows)).products(queries)
+            return live.cached("few", lambda: FewRows(rows)).products(queries)
         lengths = np.linalg.norm(queries, axis=1, keepdims=True)
         return np.asarray(queries / np.where(lengths > 0, lengths, 1) @ rows.T, dtype=np.float32)
 
@@ -210,12 +216,12 @@ class Memory(FittedHead):
         return sparse.csr_matrix(parts, shape=(known.shape[0] + len(added), live.total))
 
     def new_rows(self, new: NewTexts) -> dict[str, Part]:
-        """Keep the features of the texts, scaled to length 1 if they are dense."""
+        """Return the features of the texts, scaled to length 1 if they are dense."""
         features: Any = new.features(self.features)
         return {"row": features if isinstance(features, sparse.csr_matrix) else _unit(features, "vectors")}
 
     def grown(self, live: Live) -> Memory:
-        """Return a memory that also remembers the texts of added labels."""
+        """Return a memory that also holds the texts of added labels."""
         if live.total == live.first:
             return self
         added = np.flatnonzero(live.added)
@@ -229,7 +235,7 @@ class Memory(FittedHead):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def vectors(self) -> sparse.csr_matrix | NDArray[np.float32]:
-        """Return the remembered rows, scaled to length 1."""
+        """Return the stored rows, scaled to length 1."""
         if self._sparse is not None:
             return self._sparse.matrix()
         if self._dense is None:
@@ -242,14 +248,14 @@ class Memory(FittedHead):
         return {"kind": self.kind} | self._arguments()
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write a folder for ``load``, in place of an older one, or nothing."""
+        """Write a folder for ``load`` completely or not at all, replacing an older one."""
         vectors = self.vectors()
         packed = {"vectors": vectors} if isinstance(vectors, np.ndarray) else pack("vectors", vectors)
         write_part(folder, self.kind, self.config(), packed | pack("targets", self.targets_))
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
-        """Return what ``save`` wrote."""
+        """Return the head written by ``save``."""
         rows, targets = ([f"{name}.{part}" for part in PARTS] for name in ("vectors", "targets"))
         known = inspect.signature(cls).parameters
         settings, arrays = read_part(folder, cls.kind, known, [*rows, *targets], ["vectors", *targets])
@@ -259,7 +265,7 @@ class Memory(FittedHead):
         cells = unpack("targets", arrays, folder)
         if vectors.ndim != 2 or vectors.dtype != np.float32 or vectors.shape[0] != cells.shape[0]:
             raise DataError("vectors and targets do not fit each other", path=folder, remedy="copy the folder again")
-        return memory._remember(vectors, cells)
+        return memory._store(vectors, cells)
 
     def __repr__(self) -> str:
         return f"Memory({', '.join(f'{name}={value!r}' for name, value in self._arguments().items())})"
@@ -272,13 +278,13 @@ class Memory(FittedHead):
         if not 0 < self.max_df <= 1:
             raise SettingError(f"max_df must be above 0 and at most 1, not {self.max_df}", remedy="1 is exact")
 
-    def _remember(self, unit: sparse.csr_matrix | NDArray[np.float32], targets: sparse.csr_matrix) -> Self:
-        """Take over rows of length 1."""
+    def _store(self, unit: sparse.csr_matrix | NDArray[np.float32], targets: sparse.csr_matrix) -> Self:
+        """Store rows of length 1."""
         self.targets_, self._sparse, self._dense = targets, None, None
         if sparse.issparse(unit):
-            from megalabel.heads._inverted import Inverted
+            from megalabel.heads._inverted_index import InvertedIndex
 
-            self._sparse = Inverted(unit, None, floor=0.0, max_df=self.max_df)
+            self._sparse = InvertedIndex(unit, None, floor=0.0, max_df=self.max_df)
         else:
             import torch
 
@@ -293,8 +299,8 @@ class Memory(FittedHead):
         total = self.targets_.shape[0]
         if rows.shape != (queries,) or rows.min(initial=-1) < -1 or rows.max(initial=-1) >= total:
             raise DataError(f"rows must hold one number from -1 to {total - 1:,} for each of {queries:,} queries")
-        own = rows >= 0
-        parts = np.ones(own.sum(), dtype=np.float32), rows[own], np.concatenate([[0], np.cumsum(own)])
+        known = rows >= 0
+        parts = np.ones(known.sum(), dtype=np.float32), rows[known], np.concatenate([[0], np.cumsum(known)])
         return sparse.csr_matrix(parts, shape=(queries, total))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from megalabel.heads._inverted import Inverted
+    from megalabel.heads._inverted_index import InvertedIndex
     from megalabel.heads.answers import Answers
     from megalabel.heads.head import FitData, NewTexts, Queries
     from megalabel.heads.live import Live, Part
@@ -39,12 +39,12 @@ class OverlapSettings(FittedSettings):
     """Words that label and query share."""
 
     kind: Literal["overlap"] = "overlap"
-    side: Literal["label", "query"] = "label"  # whose words make up the whole
-    half_life: PositiveFloat = 3.0  # words after which a word counts half
+    side: Literal["label", "query"] = "label"  # the text whose words are counted
+    half_life: PositiveFloat = 3.0  # in words: the weight of a word halves every so many words
     renamed: ClassVar[dict[str, str]] = {"half": "half_life"}
 
     def load(self, folder: str | PathLike[str]) -> Overlap:
-        """Return the head that its ``save`` wrote."""
+        """Return the head written by its ``save``."""
         return Overlap.load(folder)
 
     def fit(self, data: FitData) -> Overlap:
@@ -60,16 +60,16 @@ class Overlap(FittedHead):
         a_t = \frac{\text{idf}_t \, 2^{-p_t / h}}{\sum_u \text{idf}_u \, 2^{-p_u / h}}
 
     over the words t of one ``side``: with ``label``, the shares a are those of the label's words,
-    p_t the place of the first t in its text, and the score says how much of the label is named in
-    the query; with ``query`` it is the other way round. Scores lie in [0, 1]. Words that stand
-    first count most, half as much ``half_life`` words later: texts tend to begin with a name. Vectors
+    p_t is the position of the first t in its text, and the score is the share of the label that occurs
+    in the query; with ``query`` it is the other way round. Scores lie in [0, 1]. The first words count
+    most, and half as much ``half_life`` words later, because texts tend to begin with a name. Vectors
     of a few hundred numbers blur such matches of rare words. Nothing is trained, so a label
-    without any training point is scored like all others.
+    without training points is scored like any other.
 
     Args:
-        side: whose words make up the whole, ``label`` or ``query``.
+        side: the text whose words are counted, ``label`` or ``query``.
         half_life: h, in words.
-        words: columns words are hashed to, a power of two.
+        words: number of columns that words are hashed to, a power of two.
 
     >>> overlap = Overlap(half_life=2).fit(["a beam of steel"], ["beam: long piece of wood", "steel"])
     >>> overlap.search(["girder: a beam of steel"], k=2).ids.tolist()
@@ -84,10 +84,10 @@ class Overlap(FittedHead):
         self.side, self.half_life, self.words = side, half_life, words
         self.idf_: NDArray[np.float32] | None = None  # [words]
         self.labels_: sparse.csr_matrix | None = None  # [L, words]
-        self._index: Inverted | None = None
+        self._index: InvertedIndex | None = None
 
     def fit(self, texts: Sequence[str], labels: Sequence[str]) -> Self:
-        """Count the words of train and label texts, and keep those of the labels."""
+        """Count the words of train and label texts, and store those of the labels."""
         self._check()
         if len(labels) == 0:
             raise DataError("there are no labels")
@@ -103,7 +103,7 @@ class Overlap(FittedHead):
             raise DataError(f"candidates must be [{len(queries)}, C], one row for each query, not {labels.shape}")
         if labels.min(initial=-1) < -1 or labels.max(initial=-1) >= total:
             raise DataError(f"candidates must lie in -1 to {total - 1:,}")
-        return self._inverted().scores(self.query_rows(queries), labels)
+        return self._inverted_index().scores(self.query_rows(queries), labels)
 
     def search(self, queries: Sequence[str], k: int, exclude: sparse.csr_matrix | None = None) -> TopK:
         """Return the k best labels of each query that share a word with it, best first, ties by id.
@@ -113,36 +113,36 @@ class Overlap(FittedHead):
         if k < 1:
             raise SettingError(f"k must be at least 1, not {k}")
         out = None if exclude is None else as_targets(exclude, "exclude", (len(queries), self._ready().shape[0]))
-        return self._inverted().search(self.query_rows(queries), k, out, "searching")
+        return self._inverted_index().search(self.query_rows(queries), k, out, "searching")
 
     def label_rows(self, texts: Sequence[str]) -> sparse.csr_matrix:
-        """Return what scores multiply on the side of labels [n, words], also for texts of new ones."""
+        """Return the label rows [n, words] of the product, also for the texts of new labels."""
         return self._rows(texts, shares=self.side == "label")
 
     def query_rows(self, texts: Sequence[str]) -> sparse.csr_matrix:
-        """Return what scores multiply on the side of queries [n, words]."""
+        """Return the query rows [n, words] of the product."""
         return self._rows(texts, shares=self.side == "query")
 
     def without(self, labels: NDArray[np.int64]) -> Self:
-        """Return a head that finds all labels but these; it shares all else with this one."""
+        """Return a head that never returns these labels and shares everything else with this one."""
         overlap = copy(self)
-        overlap._index = self._inverted().without(labels)
+        overlap._index = self._inverted_index().without(labels)
         return overlap
 
     def answers(self, queries: Queries, live: Live) -> Answers:
         """Compare the words of the queries."""
         if live.unchanged:
             return OverlapAnswers(self, queries.texts)
-        trained = live.once("trained", lambda: self.without(live.hidden) if len(live.hidden) else self)
+        trained = live.cached("trained", lambda: self.without(live.hidden) if len(live.hidden) else self)
 
         def changed() -> Answers:
-            words = live.once("words", lambda: FewRows(live.parts["words"]))
+            words = live.cached("words", lambda: FewRows(live.parts["words"]))
             return GivenAnswers(words.products(self.query_rows(queries.texts)), 0.0)
 
         return live.merged(OverlapAnswers(trained, queries.texts), changed)
 
     def new_rows(self, new: NewTexts) -> dict[str, Part]:
-        """Keep the words of the texts."""
+        """Return the words of the texts."""
         return {"words": self.label_rows(new.texts)}
 
     def grown(self, live: Live) -> Overlap:
@@ -159,14 +159,14 @@ class Overlap(FittedHead):
         return {"kind": self.kind} | {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write a folder for ``load``, in place of an older one, or nothing."""
+        """Write a folder for ``load`` completely or not at all, replacing an older one."""
         labels = self._ready()
         assert self.idf_ is not None
         write_part(folder, self.kind, self.config(), pack("labels", labels) | {"idf": self.idf_})
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
-        """Return what ``save`` wrote."""
+        """Return the head written by ``save``."""
         wanted = ["idf", *(f"labels.{part}" for part in PARTS)]
         settings, arrays = read_part(folder, cls.kind, inspect.signature(cls).parameters, wanted)
         overlap = cls(**settings)
@@ -186,7 +186,9 @@ class Overlap(FittedHead):
         rows = np.repeat(np.arange(len(texts)), np.diff(tokens.offsets))
         place = np.arange(len(rows)) - tokens.offsets[:-1][rows]
         columns = tokens.ids.astype(np.int64)
-        _, first = np.unique(rows * self.words + columns, return_index=True)  # the first of a word, words in order
+        _, first = np.unique(
+            rows * self.words + columns, return_index=True
+        )  # first occurrence of each word, in column order
         rows, columns, place = rows[first], columns[first], place[first]
         values = self.idf_[columns] * 2.0 ** (-place / self.half_life) if shares else np.ones(len(rows))
         if shares:
@@ -198,12 +200,12 @@ class Overlap(FittedHead):
     def _features(self) -> Features:
         return Features(None, words=self.words, bigrams=0, characters=0, ngrams=[1])
 
-    def _inverted(self) -> Inverted:
-        """Return the labels of each word; made once."""
-        from megalabel.heads._inverted import Inverted
+    def _inverted_index(self) -> InvertedIndex:
+        """Return the inverted index over the labels, built on first use."""
+        from megalabel.heads._inverted_index import InvertedIndex
 
         if self._index is None:
-            self._index = Inverted(self._ready(), None, floor=0.0)
+            self._index = InvertedIndex(self._ready(), None, floor=0.0)
         return self._index
 
     def _ready(self) -> sparse.csr_matrix:
@@ -231,6 +233,6 @@ class OverlapAnswers:
         """Search the labels that share a word."""
         return self.overlap.search(self.texts, k, exclude=exclude)
 
-    def of(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Score the candidates alone."""
+    def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Score the candidates only."""
         return self.overlap.scores(self.texts, candidates)

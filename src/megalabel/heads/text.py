@@ -1,11 +1,14 @@
-"""Head ``text``: the label's text decides, and nothing is kept per label. The dual encoder."""
+"""Head ``text``: the dual encoder. Labels are scored by their encoded texts; nothing is stored per label."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from megalabel.heads.dense import DenseHead, DenseSettings
 from megalabel.heads.head import register
+from megalabel.settings import Fraction
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,6 +27,18 @@ class TextSettings(DenseSettings):
 
     kind: Literal["text"] = "text"
     label_encoder: str | None = None  # a second encoder for label texts; None ties both towers
+    search_projection: bool = True  # False: the projection is for training only
+    centroid: Fraction = 0.0  # weight of the loss of centroids, beside that of queries
+
+    @model_validator(mode="after")
+    def _check_search_projection(self) -> Self:
+        self.require(self.projection != "none", "search_projection", "projection is none")
+        self.require(self.loss is not None, "centroid search_projection", "loss is null, the head is not trained")
+        if not self.search_projection and self.dim is not None:
+            raise ValueError("dim: a projection for training only keeps the size of the encoder's vectors")
+        if not self.search_projection and self.query_matrix:
+            raise ValueError("query_matrix: it is trained on projected vectors, and search_projection is false")
+        return self
 
     def build(self, **arguments: Any) -> TextHead:
         """Return the head; see :meth:`DenseSettings.build`."""
@@ -32,6 +47,13 @@ class TextSettings(DenseSettings):
 
 class TextHead(DenseHead):
     """w_l = f(z_l): DPR, DEXML, DePSL and the dual encoder of UniDEC.
+
+    With ``search_projection`` false, the projection is for training only, and search compares the encoder's own
+    vectors: unsupervised SimCSE (Gao et al., EMNLP 2021, section 3).
+
+    ``centroid`` = c mixes in a second loss: (1 - c) L(f(x), Z) + c L(g, Z), with g = f(x') + f(z) (then normalised
+    as queries are), z the label that x was drawn for and x' another point of it. SiameseXML (Dahiya et al., ICML
+    2021) has it in stage 1, c = 0.3. It needs batches that are made of labels.
 
     A new label is encoded like any other; so is a renamed one.
     """
@@ -43,6 +65,10 @@ class TextHead(DenseHead):
         """The encoder of label texts; None is the encoder of the queries."""
         return self.settings.label_encoder
 
+    def project(self, encoded: Tensor, *, search: bool = False) -> Tensor:
+        """Return encoder vectors after the projection, which may be for training only."""
+        return super().project(encoded) if self.settings.search_projection or not search else encoded
+
     def label_rows(self, pool: Tensor | None, projected: Tensor | None) -> Tensor:
         """Return the projected vectors of the label texts."""
         if projected is None:
@@ -51,5 +77,4 @@ class TextHead(DenseHead):
 
     def new_vectors(self, new: NewTexts) -> tuple[Tensor, dict[str, Part]]:
         """Encode the new texts."""
-        vectors: Tensor = self.projection(new.encoded(self))
-        return vectors, {}
+        return self.project(new.encoded(self), search=True), {}

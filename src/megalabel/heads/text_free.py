@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
+from pydantic import model_validator
 from torch import nn
+from torch.nn.functional import normalize
 
-from megalabel.heads.dense import DenseHead, DenseSettings, embed_rows
+from megalabel.heads.dense import DenseHead, DenseSettings
 from megalabel.heads.head import register
+from megalabel.heads.tables import embed_rows
 from megalabel.settings import Dropout
 
 if TYPE_CHECKING:
@@ -32,11 +35,22 @@ class TextFreeSettings(DenseSettings):
     kind: Literal["text_free"] = "text_free"
     label_encoder: str | None = None  # a second encoder for label texts; None ties both towers
     row_dropout: Dropout = 0.0
+    unit_text: bool = False  # the text's vector has length 1 before the correction is added
+
+    @model_validator(mode="after")
+    def _check_unit_text(self) -> Self:
+        self.require(self.loss is not None, "unit_text", "loss is null, and there is no correction")
+        return self
+
+    @model_validator(mode="after")
+    def _check_row_dropout(self) -> Self:
+        self.require(self.loss is not None, "row_dropout", "loss is null, the head is not trained")
+        return self
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
-        """Return what all dense heads have, and the noise and the result of row dropout."""
+        """Return the cost of all dense heads, plus mask and result of row dropout, and unit vectors of texts."""
         cost = super().cost(workload)
-        return replace(cost, saved=cost.saved + 2 * (self.row_dropout > 0))
+        return replace(cost, saved=cost.saved + 2 * (self.row_dropout > 0) + self.unit_text)
 
     def build(self, **arguments: Any) -> TextFreeHead:
         """Return the head; see :meth:`DenseSettings.build`."""
@@ -44,20 +58,21 @@ class TextFreeSettings(DenseSettings):
 
 
 class TextFreeHead(DenseHead):
-    """w_l = f(z_l) + eta_l, eta_l = 0 at the start.
+    """w_l = f(z_l) + eta_l, with eta_l initially 0; with ``unit_text``, f(z_l) / |f(z_l)| + eta_l.
 
-    The classifier of SiameseXML (Dahiya et al., ICML 2021) and NGAME (Dahiya et al., WSDM 2023). A new label has
-    no correction; a renamed one keeps its own.
+    The classifier of SiameseXML (Dahiya et al., ICML 2021) and NGAME (Dahiya et al., WSDM 2023), which starts at
+    unit vectors and is trained on a frozen encoder. Label texts are then encoded once, not in every step. A new
+    label has no correction; a renamed one keeps its own.
     """
 
     settings: TextFreeSettings
     table: nn.Parameter
 
     def __init__(
-        self, settings: TextFreeSettings, *, size: int, encoder_dim: int, own: range | None = None, **more: Any
+        self, settings: TextFreeSettings, *, size: int, encoder_dim: int, shard: range | None = None, **more: Any
     ) -> None:
-        super().__init__(settings, size=size, encoder_dim=encoder_dim, own=own, **more)
-        self.table = nn.Parameter(torch.zeros(len(self.own), self.dim))
+        super().__init__(settings, size=size, encoder_dim=encoder_dim, shard=shard, **more)
+        self.table = nn.Parameter(torch.zeros(len(self.shard), self.dim))
 
     @property
     def label_encoder(self) -> str | None:
@@ -68,11 +83,15 @@ class TextFreeHead(DenseHead):
         """Return text vectors plus corrections."""
         if projected is None:
             raise TypeError("a text_free head needs encoded label texts")
-        return projected + embed_rows(self.table, pool, self.settings.row_dropout, training=self.training)
+        rows = embed_rows(self.table, pool, self.settings.row_dropout, training=self.training)
+        return self._text(projected) + rows
+
+    def _text(self, projected: Tensor) -> Tensor:
+        return normalize(projected, dim=1) if self.settings.unit_text else projected
 
     def new_vectors(self, new: NewTexts) -> tuple[Tensor, dict[str, Part]]:
         """Encode the new texts; the correction is zero, or that of the renamed label."""
-        texts: Tensor = self.projection(new.encoded(self))
+        texts = self._text(self.project(new.encoded(self), search=True))
         if new.added:
             return texts, {"free": torch.zeros_like(texts)}
         rows = self.table[torch.from_numpy(new.ids).to(self.table.device)]

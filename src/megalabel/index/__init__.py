@@ -1,4 +1,4 @@
-"""Search: vectors in, the best k labels out; every label looked at, or some of them."""
+"""Search for the k best labels of query vectors, exactly or approximately."""
 
 from megalabel.index.build_index import build_index, load_index
 from megalabel.index.choose_index import Choice, choose_index

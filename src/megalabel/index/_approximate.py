@@ -1,4 +1,4 @@
-"""The search all approximate indexes share: faiss proposes, exact scores decide."""
+"""The search of all approximate indexes: faiss proposes candidates, exact scores rank them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Approximate", "as_labels", "check_settings"]
 
-_BATCH = 1024  # queries proposed for at a time
-_SPARE = 4  # candidates beyond k, for what rounding leaves in doubt
+_BATCH = 1024  # queries per batch
+_SPARE = 4  # candidates beyond k, because faiss rounds differently
 
 
 class Approximate(ABC):
-    """An index that looks at some labels only.
+    """An index that compares a query with some of the labels only.
 
-    What faiss proposes is scored again as :class:`~megalabel.index.ExactIndex` scores it, so
-    a label returned by both has the same score to the bit, and ties are in the order of ids.
-    Excluded pairs are left out before the cut to k: as many more are proposed as the row
-    excludes. Where a search would score half of all labels or more, or a row got too few
-    proposals, it is done exactly.
+    Candidates of faiss are scored again like those of :class:`~megalabel.index.ExactIndex`, so
+    a label returned by both has the same score bit for bit, and ties are in the order of ids.
+    Excluded pairs are removed before the cut to k; a row with exclusions gets that many more
+    candidates. If a search would score half of all labels or more, or a row got too few
+    candidates, the search is exact.
     """
 
     kind: ClassVar[str]
@@ -49,18 +49,18 @@ class Approximate(ABC):
         self.faiss_index = faiss_index
         self.vectors = vectors  # [L, d]
         self._rows = vectors.numpy()
-        self._shape: tuple[int, int] = self._rows.shape  # asked of an array once: of a tensor each time takes longer
+        self._shape: tuple[int, int] = self._rows.shape  # cached: reading the shape of a tensor takes longer
         self._width: int = faiss_index.d
         self.removed = np.empty(0, dtype=np.int64)  # ascending
-        self._selector: Any = None  # of what is left
-        self._plain: list[ExactIndex] = []  # made when first needed, shared by indexes that others were removed from
+        self._selector: Any = None  # faiss selector of the labels that are left
+        self._plain: list[ExactIndex] = []  # built on first use, shared with the results of remove()
 
     def __len__(self) -> int:
-        """Return the number of labels, removed ones too: ids never move."""
+        """Return the number of labels, including removed ones: ids never change."""
         return self._shape[0]
 
     def remove(self, ids: Sequence[int] | NDArray[np.integer[Any]]) -> Self:
-        """Return an index that no longer finds these labels; all else is shared with the first.
+        """Return an index that never returns these labels; everything else is shared with this one.
 
         >>> import torch
         >>> from megalabel.index import IvfIndex
@@ -75,7 +75,7 @@ class Approximate(ABC):
     @property
     @abstractmethod
     def effort(self) -> int:
-        """How far a search looks: more finds more of the best labels and takes longer."""
+        """Effort of a search (nprobe, ef_search): more finds more of the best labels and takes longer."""
 
     @effort.setter
     @abstractmethod
@@ -88,24 +88,24 @@ class Approximate(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Return what the index was built with and is searched with, ready for JSON."""
+        """Return the settings of build and search, ready for JSON."""
 
     @abstractmethod
     def _propose(self, queries: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-        """Return up to ``count`` good labels [n, count] of each query, -1 where there are no more."""
+        """Return up to ``count`` candidates [n, count] of each query, padded with -1."""
 
     @abstractmethod
     def _scored(self, count: int) -> int:
-        """Return about how many labels are scored to propose ``count`` of them."""
+        """Return about how many labels are scored to find ``count`` candidates."""
 
     @abstractmethod
     def _parts(self) -> tuple[Any, Tensor | None]:
-        """Return the faiss index to save, and the vectors beside it where that has none."""
+        """Return the faiss index to save, and the vectors if it does not hold them."""
 
     @classmethod
     @abstractmethod
     def _restore(cls, folder: str | PathLike[str], card: dict[str, Any]) -> Self:
-        """Make the index from files that proved whole."""
+        """Build the index from checked files."""
 
     def search(self, vectors: Tensor, k: int, exclude: sparse.csr_matrix | None = None) -> TopK:
         """Return k of the best labels of each query vector [Q, d], best first.
@@ -120,7 +120,9 @@ class Approximate(ABC):
             return self._search(queries, k, cells)
         ids = np.empty((len(queries), k), dtype=np.int64)
         scores = np.empty((len(queries), k), dtype=np.float32)
-        order = None if cells is None else np.argsort(np.diff(cells.indptr), kind="stable")  # rows alike come together
+        order = (
+            None if cells is None else np.argsort(np.diff(cells.indptr), kind="stable")
+        )  # rows with similar numbers of exclusions together
         with progress("searching", total=len(queries), unit="queries") as step:
             for start in range(0, len(queries), _BATCH):
                 part = slice(start, min(start + _BATCH, len(queries)))
@@ -131,7 +133,7 @@ class Approximate(ABC):
         return TopK(ids, scores)
 
     def _search(self, queries: NDArray[np.float32], k: int, cells: sparse.csr_matrix | None) -> TopK:
-        """Search for one batch; cells [n, L] are left out."""
+        """Search one batch; the ``cells`` [n, L] are excluded."""
         most = 0 if cells is None else int(np.diff(cells.indptr).max(initial=0))
         count = self._candidates(k) + most + _SPARE
         if 2 * self._scored(count) >= self._shape[0]:
@@ -150,7 +152,7 @@ class Approximate(ABC):
     def _rank(
         self, queries: NDArray[np.float32], proposed: NDArray[np.int64], k: int
     ) -> tuple[TopK, NDArray[np.int64]]:
-        """Return the k best of what is proposed by exact scores, and how many there were to choose from."""
+        """Return the k best candidates by exact score, and the number of candidates."""
         from megalabel.index._kernels import rank
 
         count = len(queries)
@@ -161,7 +163,7 @@ class Approximate(ABC):
         return TopK(ids, scores), sizes
 
     def _candidates(self, k: int) -> int:
-        """Return how many proposals k answers are chosen from."""
+        """Return the number of candidates for k results."""
         return k
 
     @property
@@ -171,7 +173,7 @@ class Approximate(ABC):
         return self._plain[0].remove(self.removed) if len(self.removed) else self._plain[0]
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the folder that :meth:`load` reads, whole or not at all: files of faiss and numpy, and JSON."""
+        """Write the folder that :meth:`load` reads, completely or not at all: files of faiss and numpy, and JSON."""
         shape = {"labels": len(self), "dim": self.vectors.shape[1], "removed": self.removed.tolist()}
         card = {"kind": self.kind, **shape, "settings": self.settings()}
         write_index(folder, *self._parts(), card, overwrite=overwrite)
@@ -193,9 +195,9 @@ def as_labels(vectors: Tensor) -> Tensor:
     return labels
 
 
-def check_settings(seed: int = 0, **least_one: int | None) -> None:
-    """Raise a SettingError for a number below 1 or a seed faiss cannot take; None is left to the index."""
-    for name, value in least_one.items():
+def check_settings(seed: int = 0, **at_least_one: int | None) -> None:
+    """Raise a SettingError for a number below 1 or an invalid seed; None means the default of the index."""
+    for name, value in at_least_one.items():
         if value is not None and value < 1:
             raise SettingError(f"{name} must be at least 1, not {value}")
     if not 0 <= seed < 2**31:
@@ -203,7 +205,7 @@ def check_settings(seed: int = 0, **least_one: int | None) -> None:
 
 
 def _pairs(exclude: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return the cells to leave out, each once and none of them zero."""
+    """Return the excluded cells without duplicates and zeros."""
     pairs = sparse.csr_matrix(exclude, copy=True)
     pairs.data = (pairs.data != 0).astype(np.float32)
     pairs.eliminate_zeros()
@@ -212,7 +214,7 @@ def _pairs(exclude: sparse.csr_matrix) -> sparse.csr_matrix:
 
 
 def _among(proposed: NDArray[np.int64], cells: sparse.csr_matrix) -> NDArray[np.bool_]:
-    """Return which of the proposed labels [n, count] are excluded."""
+    """Return which candidates [n, count] are excluded."""
     width = np.int64(cells.shape[1])
     rows = np.repeat(np.arange(cells.shape[0], dtype=np.int64), np.diff(cells.indptr))
     proposed_cells = np.arange(len(proposed), dtype=np.int64)[:, None] * width + proposed

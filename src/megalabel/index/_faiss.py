@@ -1,4 +1,4 @@
-"""The faiss package, loaded on first use, and what is needed to hand it arrays."""
+"""The faiss package, loaded on first use, and conversions of arrays for it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LEVEL = 1e-3  # lengths that differ by less than this share count as equal
 
 
 @contextmanager
-def faiss_threads(most: int | None = None, *, count: int | None = None) -> Iterator[Any]:
-    """Yield the faiss package with as many threads as torch, at most ``most``, or exactly ``count``."""
+def faiss_threads(limit: int | None = None, *, count: int | None = None) -> Iterator[Any]:
+    """Yield the faiss package with as many threads as torch, at most ``limit``, or exactly ``count``."""
     import faiss
 
     before = faiss.omp_get_max_threads()
     threads = count or torch.get_num_threads()
-    faiss.omp_set_num_threads(threads if most is None else max(1, min(most, threads)))
+    faiss.omp_set_num_threads(threads if limit is None else max(1, min(limit, threads)))
     try:
         yield faiss
     finally:
@@ -33,11 +33,11 @@ def faiss_threads(most: int | None = None, *, count: int | None = None) -> Itera
 
 
 def with_level(vectors: Tensor, multiple: int = 1) -> Tensor:
-    """Return label vectors brought to equal length, so that the nearest are those of the largest product.
+    """Return label vectors extended to equal length, so that the nearest ones have the largest product.
 
-    A column sqrt(max |v|^2 - |v|^2) is added where lengths differ (Bachrach et al., RecSys
-    2014); queries have 0 there, so products stay what they were. Columns of zeros follow
-    until their number is a multiple of ``multiple``.
+    If lengths differ, a column sqrt(max |v|^2 - |v|^2) is added (Bachrach et al., RecSys 2014);
+    queries have 0 in it, so products do not change. Columns of zeros follow until the width is
+    a multiple of ``multiple``.
 
     >>> with_level(torch.tensor([[3.0, 4.0], [3.0, 0.0]]))
     tensor([[3., 4., 0.],
@@ -57,14 +57,14 @@ def with_level(vectors: Tensor, multiple: int = 1) -> Tensor:
 
 
 def as_rows(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
-    """Return queries [n, d] as faiss wants them: contiguous, zeros up to ``width``."""
+    """Return queries [n, d] in the layout of faiss: contiguous, padded with zeros to ``width``."""
     if vectors.shape[1] < width:
         return np.pad(vectors, ((0, 0), (0, width - vectors.shape[1])))
     return vectors
 
 
 def left_over(removed: NDArray[np.int64], labels: int) -> Any:
-    """Return what tells faiss which labels to find, all but those removed: one bit for each."""
+    """Return a faiss selector (one bit per label) of all labels but the removed ones."""
     import faiss
 
     package: Any = faiss
@@ -74,7 +74,7 @@ def left_over(removed: NDArray[np.int64], labels: int) -> Any:
 
 
 def borrowed(owner: Any, flat: Any, rows: int, width: int) -> Tensor:
-    """Return the vectors [rows, width] of a flat index inside ``owner``, not copied; they keep the owner alive."""
+    """Return the vectors [rows, width] of a flat index inside ``owner``, without a copy; they keep the owner alive."""
     import faiss
 
     inner: Any = faiss.downcast_index(flat)
@@ -83,7 +83,7 @@ def borrowed(owner: Any, flat: Any, rows: int, width: int) -> Tensor:
 
 
 class _Borrowed:
-    """Memory of an array and the one it belongs to."""
+    """The memory of an array, with a reference to its owner."""
 
     def __init__(self, owner: Any, values: NDArray[np.float32]) -> None:
         self.owner = owner

@@ -1,4 +1,4 @@
-"""The loops of a search in machine code; numba is loaded with this file."""
+"""The inner loops of a search, compiled by numba, which this file loads."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def collect(
     first: int,
     last: int,
 ) -> None:
-    """Add what may be among the ``keep`` best to ``best`` and ``ids`` [Q, room], for rows ``first`` to ``last``.
+    """Add scores that may be among the ``keep`` best to ``best`` and ``ids`` [Q, room], for rows ``first`` to ``last``.
 
-    ``scores`` [Q, n] are those of labels ``start`` on; ``bars`` [Q] is what a score must be above, ``sizes`` [Q] how
-    many are held. A row that is full is cut to ``keep``, and its bar raised to the worst of them.
+    ``scores`` [Q, n] are those of labels ``start`` on; a score must be above ``bars`` [Q]; ``sizes`` [Q] counts the
+    candidates. A full row is cut to its ``keep`` best, and its bar raised to the worst of them.
     """
     count, room = scores.shape[1], best.shape[1]
     for query in range(first, last):
@@ -40,7 +40,7 @@ def collect(
         for low in range(0, count, _STEP):
             high = min(low + _STEP, count)
             above = False
-            for i in range(low, high):  # no jump inside, so that the compiler takes many at a time
+            for i in range(low, high):  # no branch inside, so that the compiler can vectorise
                 above |= row[i] > bar
             if not above:
                 continue
@@ -71,10 +71,10 @@ def decide(
     first: int,
     last: int,
 ) -> None:
-    """Fill rows ``first`` to ``last`` of scores and ids [Q, k] from what :func:`collect` held.
+    """Fill rows ``first`` to ``last`` of scores and ids [Q, k] from the candidates of :func:`collect`.
 
-    Scores that lie at most the margin below the k-th are made again, exactly. Where not even the worst of ``keep`` lies
-    lower, others may have been missed: the row is crowded and left as it is.
+    Candidates at most the margin below the k-th score are scored again exactly. If even the worst of ``keep`` is that
+    close, others may have been missed: the row is crowded and not filled.
     """
     for query in range(first, last):
         rough, held, size = best[query], ids[query], sizes[query]
@@ -108,9 +108,9 @@ def rank(
     first: int,
     last: int,
 ) -> None:
-    """Fill rows ``first`` to ``last`` of scores and ids [Q, k] with the best of the proposed [Q, n]; -1 is none.
+    """Fill rows ``first`` to ``last`` of scores and ids [Q, k] with the best of the candidates [Q, n]; -1 is none.
 
-    ``sizes`` [Q] is filled with how many there were to choose from.
+    ``sizes`` [Q] is filled with the number of candidates.
     """
     best = np.empty(proposed.shape[1], dtype=np.float32)
     ids = np.empty(proposed.shape[1], dtype=np.int64)
@@ -126,7 +126,7 @@ def rank(
 
 @compiled
 def _cut(scores: NDArray[np.float32], ids: NDArray[np.int64], size: int, keep: int) -> np.float32:
-    """Bring the ``keep`` best of ``size`` to the front, in any order but for the worst, which is last; return it."""
+    """Move the ``keep`` best of ``size`` to the front, in any order except that the worst is last; return the worst."""
     low, high = 0, size - 1
     while low < high:
         middle, left, right = scores[(low + high) // 2], low, high
@@ -153,9 +153,9 @@ def _cut(scores: NDArray[np.float32], ids: NDArray[np.int64], size: int, keep: i
 def _sort(
     scores: NDArray[np.float32], ids: NDArray[np.int64], best: NDArray[np.float32], top_ids: NDArray[np.int64]
 ) -> None:
-    """Fill best and top_ids [k] by falling score, equal ones by rising id; -inf and -1 where there are no more.
+    """Fill best and top_ids [k] by descending score, ties by ascending id; padded with -inf and -1.
 
-    Shell's sort: the sort of the library takes seconds to compile.
+    Shell sort: the sort of the library takes seconds to compile.
     """
     gap = 1
     while gap < len(scores) // 3:
@@ -180,9 +180,9 @@ def _sort(
 
 @compiled
 def _product(one: NDArray[np.float32], other: NDArray[np.float32]) -> np.float32:
-    """Return the product of two vectors, summed up in float64 and rounded.
+    """Return the product of two vectors, summed in float64 and rounded.
 
-    Eight sums of every eighth term: the order is fixed, so are the bits, and the compiler may do eight at once.
+    Eight sums of every eighth term: the order, and so the result, is fixed, and the compiler can vectorise.
     """
     whole = len(one) - len(one) % 8
     a, b, c, d, e, f, g, h = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""Centres of inverted lists."""
+"""The centres of inverted lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from megalabel.progress import progress
 
 __all__ = ["PER_LIST", "ROUNDS", "assign", "centres_of"]
 
-PER_LIST = 64  # labels that find one centre
+PER_LIST = 64  # labels used per centre
 ROUNDS = 4  # of k-means, after the balanced start
 _BLOCK = 16_384  # labels compared with all centres at a time
 
@@ -20,9 +20,9 @@ _BLOCK = 16_384  # labels compared with all centres at a time
 def centres_of(vectors: Tensor, nlist: int, *, seed: int) -> Tensor:
     """Return the centres [nlist, d] of unit length of k-means on vectors of equal length.
 
-    It starts from balanced clusters, so that the lists stay of like size: the work of a
-    search goes by the labels in the lists it looks at. Of more than 64 labels a list, a
-    random 64 a list are used.
+    It starts from balanced clusters, so that lists have similar sizes: the work of a search is
+    proportional to the labels in the lists it visits. If there are more than 64 labels per
+    list, a random sample of 64 per list is used.
 
     >>> centres_of(torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 2.0]]), 2, seed=0).sort(dim=0).values
     tensor([[0., 0.],
@@ -41,13 +41,13 @@ def centres_of(vectors: Tensor, nlist: int, *, seed: int) -> Tensor:
 
 
 def assign(vectors: Tensor, centres: Tensor) -> Tensor:
-    """Return the centre [n] of the largest product with each vector."""
+    """Return the centre [n] with the largest product for each vector."""
     parts = [torch.mm(part, centres.T).argmax(dim=1) for part in torch.split(vectors, _BLOCK)]
     return torch.cat(parts)
 
 
 def _means(vectors: Tensor, cluster: Tensor, before: Tensor) -> Tensor:
-    """Return the means of unit length; a centre without vectors stays where it was."""
+    """Return the means, scaled to unit length; a centre without vectors does not change."""
     sums = torch.zeros_like(before).index_add_(0, cluster, vectors)
     empty = torch.bincount(cluster, minlength=len(before)) == 0
     return torch.where(empty.unsqueeze(1), before, normalize(sums, dim=1))

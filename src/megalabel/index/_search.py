@@ -36,7 +36,7 @@ def check_search(shape: tuple[int, int], vectors: Tensor, k: int, exclude: csr_m
         raise SettingError(f"k must be at least 1, not {k}")
     if exclude is not None and exclude.shape != (vectors.shape[0], shape[0]):
         raise DataError(f"exclude must be {len(vectors)} x {shape[0]}, not {exclude.shape[0]} x {exclude.shape[1]}")
-    if not math.isfinite(vectors.sum(dtype=torch.float64).item()):  # which no sum of float32 is too large for
+    if not math.isfinite(vectors.sum(dtype=torch.float64).item()):  # float64 cannot overflow here
         raise DataError("a query vector holds NaN or infinity")
 
 
@@ -49,7 +49,7 @@ def check_ids(ids: Sequence[int] | NDArray[np.integer[Any]], labels: int) -> NDA
 
 
 def exact_scores(labels: Tensor, queries: Tensor, ids: Tensor) -> Tensor:
-    """Score [Q, n] candidate ids one by one in float64, rounded to float32; on a CPU compiled loops do it."""
+    """Score [Q, n] candidate ids one by one in float64, rounded to float32; compiled loops on a CPU."""
     out = torch.empty(ids.shape, device=ids.device)
     rows = max(1, _GATHER // max(1, ids.shape[1] * labels.shape[1]))
     for start in range(0, len(ids), rows):

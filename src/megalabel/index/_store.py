@@ -1,4 +1,4 @@
-"""Indexes on disk: files and a card with their sizes and hashes, whole or not at all."""
+"""Indexes on disk: files and a card with their sizes and hashes, completely or not at all."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, ValidationError
 
+from megalabel.documents import open_regular, read_json
 from megalabel.errors import DataError, WriteError
 from megalabel.files import writing, writing_folder
+from megalabel.settings import first_error
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -28,10 +31,30 @@ CARD, FAISS, VECTORS = "index.json", "index.faiss", "vectors.npy"
 _AGAIN = "build the index again"
 
 
+class FileRecord(BaseModel):
+    """Size and hash of a file."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    bytes: NonNegativeInt
+    sha256: str
+
+
+class IndexCard(BaseModel):
+    """What every index keeps in its card; kinds add settings of their own."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+    kind: str
+    labels: NonNegativeInt
+    dim: NonNegativeInt
+    settings: dict[str, NonNegativeFloat | None]
+    files: dict[Literal["index.faiss", "vectors.npy"], FileRecord]
+    removed: list[NonNegativeInt] = []
+
+
 def write_index(
     folder: str | PathLike[str], index: Any, vectors: Tensor | None, card: Mapping[str, Any], *, overwrite: bool
 ) -> None:
-    """Write index.faiss if there is one, the vectors where faiss does not keep them as they are, and index.json."""
+    """Write index.faiss if there is one, the vectors if faiss does not hold them unchanged, and index.json."""
     with writing_folder(folder, overwrite=overwrite) as temporary:
         if index is not None:
             _write_faiss(index, temporary / FAISS)
@@ -56,12 +79,12 @@ def _write_faiss(index: Any, path: Path) -> None:
 
 
 def read_kind(folder: str | PathLike[str]) -> str:
-    """Return the kind of index that the card of a folder names."""
+    """Return the kind of index in the card of a folder."""
     return str(_card(Path(folder))["kind"])
 
 
 def read_card(folder: str | PathLike[str], kind: str) -> dict[str, Any]:
-    """Return the card of an index of this kind once every file proves to be as it was saved, or raise a DataError."""
+    """Return the card of an index of this kind after checking every file against it, or raise a DataError."""
     card = _card(Path(folder))
     if card["kind"] != kind:
         raise DataError(f"this index is of kind {card['kind']}, not {kind}", path=folder)
@@ -76,20 +99,25 @@ def _card(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DataError("this folder holds no index", path=folder, remedy="give the folder of a saved index")
     try:
-        card = json.loads(path.read_bytes())
-        seal = card.pop("seal")
-        format = card["format"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError("this is no card of an index, or it is damaged", path=path, remedy=_AGAIN) from error
+        card = read_json(path)
+        seal, format = card.pop("seal"), card["format"]
+    except (DataError, KeyError) as error:
+        raise DataError("this is not the card of an index, or it is damaged", path=path, remedy=_AGAIN) from error
     if seal != _seal(card):
         raise DataError("this file is not as it was saved", path=path, remedy=_AGAIN)
     if format not in READABLE:
         raise DataError(f"this index has format {format}, not {FORMAT}", path=path, remedy="update megalabel")
-    return {"removed": [], **card}
+    try:
+        removed = IndexCard.model_validate(card).removed
+    except ValidationError as error:
+        raise DataError(f"this is no card of an index ({first_error(error)})", path=path, remedy=_AGAIN) from None
+    if removed and max(removed) >= card["labels"]:
+        raise DataError(f"the removed label {max(removed)} is none of the index", path=path, remedy=_AGAIN)
+    return {**card, "removed": removed}
 
 
 def read_faiss(folder: str | PathLike[str], flag: str, kind: str, labels: int) -> Any:
-    """Return the faiss index, mapped into memory, once it is of this class and size."""
+    """Return the faiss index, mapped into memory, after checking its class and size."""
     import faiss
 
     path = Path(folder) / FAISS
@@ -104,7 +132,7 @@ def read_faiss(folder: str | PathLike[str], flag: str, kind: str, labels: int) -
 
 
 def read_vectors(folder: str | PathLike[str], shape: tuple[int, int]) -> Tensor:
-    """Return the vectors, mapped into memory: pages are read as they are needed, and the file stays as it is."""
+    """Return the vectors, mapped into memory: pages are read on demand, and the file is never changed."""
     path = Path(folder) / VECTORS
     try:
         vectors = np.load(path, mmap_mode="c", allow_pickle=False)
@@ -131,7 +159,7 @@ def _check_file(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def _record(path: Path) -> dict[str, Any]:
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         digest = hashlib.file_digest(stream, "sha256")
         return {"bytes": stream.tell(), "sha256": digest.hexdigest()}
 

@@ -1,4 +1,4 @@
-"""Rows of a batch shared among threads."""
+"""Process the rows of a batch in several threads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Spread", "row_threads"]
 
 Spread: TypeAlias = Callable[[Callable[[int, int], None], int], None]
 
-_LEAST = 16  # rows that are worth a thread
+_LEAST = 16  # fewer rows are not worth a thread
 
 
 @contextmanager
 def row_threads(rows: int) -> Iterator[Spread]:
-    """Give a function that calls ``work(first, last)`` until all rows are done, in as many threads as torch has.
+    """Yield a function that calls ``work(first, last)`` for all rows, in as many threads as torch uses.
 
     >>> with row_threads(40) as spread:
     ...     done = []

@@ -1,10 +1,11 @@
-"""Build an index by the name of its kind, and load one that was saved."""
+"""Build an index of a given kind, and load a saved one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from megalabel.documents import reads_saved
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.index._store import read_kind
 from megalabel.index.exact import ExactIndex
@@ -30,7 +31,7 @@ def build_index(
 ) -> ExactIndex | HnswIndex | IvfIndex:
     """Build an index over label vectors [L, d]: ``exact``, ``hnsw`` or ``ivf``, with settings of that kind.
 
-    Same vectors, settings, seed and number of threads: the same index, to the bit.
+    The same vectors, settings, seed and number of threads give the same index, bit for bit.
 
     >>> import torch
     >>> build_index(torch.eye(3), "ivf", nlist=2).search(torch.eye(3)[1:2], k=1).ids.tolist()
@@ -57,11 +58,12 @@ def check_kind(kind: str, settings: Iterable[str], *more: str) -> None:
             raise SettingError(f"an index of kind {kind} has no setting {name!r}", remedy=remedy)
 
 
+@reads_saved
 def load_index(folder: str | PathLike[str]) -> ExactIndex | HnswIndex | IvfIndex:
     """Read an index that ``save`` wrote, of any kind, mapped into memory.
 
     Every file is checked against the size and hash it was saved with; a missing or damaged
-    file, or one that is no index, raises a DataError.
+    file, or one that is not an index, raises a DataError.
 
     >>> import tempfile, torch
     >>> folder = tempfile.mkdtemp() + "/index"

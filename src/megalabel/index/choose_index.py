@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,25 +15,25 @@ from megalabel.index._lists import PER_LIST, ROUNDS
 from megalabel.index.build_index import build_index, check_kind
 from megalabel.index.exact import ExactIndex
 from megalabel.index.hnsw import HnswIndex
-from megalabel.index.ivf import IvfIndex
+from megalabel.index.ivf import IvfIndex, list_count
 from megalabel.index.recall import recall
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Choice", "check_choice", "choose_index"]
+__all__ = ["Choice", "check_choice", "choose_index", "code_bytes"]
 
-_QUERIES = 256  # measured with
-_LEAST = 8  # effort to begin with
-_RUNS, _TIMED = 8, 1.0  # runs that are timed, seconds they may take
-_SHORT = 10.0  # seconds of exact search that nothing need be saved of
-_MILLIONS = 1_000_000  # labels from which on auto keeps codes in the lists in place of vectors
-_PER_BYTE = 8  # numbers of a vector for each byte of a code
+_QUERIES = 256  # queries to measure with
+_MIN_EFFORT = 8  # first effort to try
+_RUNS, _TIMED = 8, 1.0  # largest number of timed runs, and of seconds they take
+_SHORT = 10.0  # seconds of exact search that are not worth saving
+_MILLIONS = 1_000_000  # with this many labels, auto stores codes instead of vectors in the lists
+_PER_BYTE = 8  # dimensions per byte of a code
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An index and what was measured of it; as text, one line."""
+    """An index with its measured recall and speed; ``str`` gives one line."""
 
     index: ExactIndex | HnswIndex | IvfIndex
     kind: str
@@ -70,24 +69,24 @@ def choose_index(
 ) -> Choice:
     """Build an index and measure it: recall@k against exact search, seconds to build, queries per second.
 
-    An approximate index gets the least effort (nprobe,
-    ef_search) among powers of two that reaches this recall, unless the effort is among the
-    settings. ``auto`` times exact search on this machine and keeps it where all searches
-    expected take 10 s or less, or less than clustering the labels would; else it builds
-    inverted lists, measures them, and takes them where they are done in half the time,
-    build included. From a million labels on these hold a byte for every eight numbers of a
-    vector. A graph (``hnsw``) takes far longer to build: ask for it by name.
+    The effort of an approximate index (nprobe, ef_search) is set to the smallest power of two
+    that reaches this recall, unless the settings contain it. ``auto`` times exact search on
+    this machine and keeps it if all expected searches take 10 s or less, or less than
+    clustering the labels would. Otherwise it builds inverted lists, measures them, and takes
+    them if they need at most half the time, build included. With a million labels or more the
+    lists hold one byte per eight dimensions of a vector. A graph (``hnsw``) takes far longer
+    to build, so ``auto`` never builds one.
 
     Args:
         vectors: label vectors [L, d].
-        queries: [Q, d] real ones; up to 256 of them are measured with. Without, label
-            vectors are used, which is less reliable.
+        queries: [Q, d] real queries; up to 256 of them are used. By default label vectors
+            are used, which is less reliable.
         kind: exact, hnsw, ivf or auto.
         k: labels returned per query.
         searches: expected number of queries, for ``auto``.
         at_least: recall@k an approximate index must reach, 0 to 1.
-        seed: of the index and of the choice of queries.
-        settings: of the kind, as :func:`build_index` takes them.
+        seed: seed of the index and of the choice of queries.
+        settings: settings of the kind, as in :func:`build_index`.
 
     >>> labels = torch.randn(500, 8, generator=torch.Generator().manual_seed(0))
     >>> choose_index(labels, searches=1_000).kind
@@ -97,7 +96,7 @@ def choose_index(
     """
     check_choice(kind, k=k, searches=searches, at_least=at_least, seed=seed, **settings)
     if queries is not None and len(queries) == 0:
-        raise DataError("there are no queries to measure with", remedy="leave them out, or give some")
+        raise DataError("there are no queries to measure with", remedy="leave queries out, or give some")
     start = time.perf_counter()
     exact = ExactIndex(vectors)
     ready = time.perf_counter() - start
@@ -113,10 +112,15 @@ def choose_index(
     return _measure(plain, kind, sample, at_least, seed, settings, "asked for")
 
 
+def code_bytes(dim: int) -> int:
+    """Return the bytes of a code that stands for a vector, as ``auto`` chooses them."""
+    return max(1, dim // _PER_BYTE)
+
+
 def check_choice(
     kind: str, *, k: int = 10, searches: int = 1, at_least: float = 0.95, seed: int = 0, **settings: Any
 ) -> None:
-    """Raise a SettingError for what :func:`choose_index` would refuse, before long work starts."""
+    """Raise a SettingError for invalid arguments of :func:`choose_index`, before the long work starts."""
     check_kind(kind, settings, "auto")
     check_settings(seed, k=k, searches=searches, **settings)
     if not 0 <= at_least <= 1:
@@ -124,16 +128,16 @@ def check_choice(
 
 
 def _weigh(plain: Choice, sample: Tensor, searches: int, at_least: float, seed: int) -> Choice:
-    """Return exact search, or inverted lists where those are done in half the time."""
+    """Return exact search, or inverted lists if they need at most half the time."""
     labels, one = len(plain.index), 1 / plain.exact_per_second
     whole = searches * one
     if whole <= _SHORT:
         return _because(plain, f"{searches:,} searches take {whole:.1f} s looking at every label")
-    nlist = round(4 * math.sqrt(labels))  # each product of a label with a centre costs what one with a query does
+    nlist = list_count(labels)  # a product with a centre costs as much as one with a query
     build = one * nlist * (1 + ROUNDS * min(1.0, PER_LIST * nlist / labels))
     if build >= whole:
         return _because(plain, f"clustering takes about {build:.0f} s, {searches:,} exact searches {whole:.0f} s")
-    codes = {"pq": max(1, plain.index.vectors.shape[1] // _PER_BYTE)} if labels >= _MILLIONS else {}
+    codes = {"pq": code_bytes(plain.index.vectors.shape[1])} if labels >= _MILLIONS else {}
     lists = _measure(plain, "ivf", sample, at_least, seed, codes, "")
     total = lists.build_seconds + searches / lists.queries_per_second
     why = f"for {searches:,} searches ivf takes {total:.0f} s with its build, exact {whole:.0f} s"
@@ -150,7 +154,7 @@ def _measure(
     assert not isinstance(index, ExactIndex)
     tuned = "ef_search" not in settings and "nprobe" not in settings
     if tuned:
-        index.effort = _LEAST
+        index.effort = _MIN_EFFORT
     measured = recall(index, plain.index, sample, plain.k)
     while tuned and measured < at_least and index.effort < index.most_effort:
         index.effort *= 2

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ExactIndex"]
 
-_SPARE = 16  # candidates kept beyond k, so that one pass is nearly always enough
-_MORE = 64  # times as many for rows where they are not
-_ROOM = 256  # candidates held beyond those kept, at least: a row is cut when it is full
+BATCH, BLOCK = 256, 16_384  # queries and labels per product by default
+_SPARE = 16  # candidates beyond k; one pass is then nearly always enough
+_MORE = 64  # times as many for crowded rows
+_ROOM = 256  # least room for further candidates: a row is cut when it is full
 _HELD = 1 << 22  # candidates held at a time for crowded rows
 _UNIT = 2.0**-24  # rounding unit of float32
 
@@ -38,7 +39,7 @@ _Batch: TypeAlias = "tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bo
 
 
 class ExactIndex:
-    """Inner-product search over label vectors [L, d] that looks at every label.
+    """Exact inner-product search over label vectors [L, d].
 
     Scores of a block of labels come from one float32 product; their last bits depend on
     the shape of the block. So the product only proposes candidates, with a margin of
@@ -46,8 +47,8 @@ class ExactIndex:
     scored again one by one in float64, rounded to float32, and sorted by score, then by
     id. A row whose k-th place is too crowded for the spare candidates (many labels with
     the same text, say) is searched again with more of them. Memory is batch_size x
-    block scores, whatever L is. On a CPU a compiled loop goes over the scores while they
-    are in the cache and stops only at those above the worst that is kept.
+    block scores, whatever L is. On a CPU a compiled loop scans the scores while they are in
+    the cache, and handles only those above the worst candidate so far.
 
     An index never changes: :meth:`add` and :meth:`remove` return another one, which shares the
     vectors with the first, so that a search in one thread is not disturbed by a change in another.
@@ -66,7 +67,7 @@ class ExactIndex:
 
     kind = "exact"
 
-    def __init__(self, vectors: Tensor, *, block: int = 16_384, batch_size: int = 256) -> None:
+    def __init__(self, vectors: Tensor, *, block: int = BLOCK, batch_size: int = BATCH) -> None:
         check_labels(vectors)
         self._begin(vectors.detach().to(torch.float32).contiguous(), None, block, batch_size)
 
@@ -79,17 +80,17 @@ class ExactIndex:
         self._longest = largest_norm(vectors) if longest is None else longest
         if not torch.isfinite(self._longest):
             raise DataError("a label vector holds NaN or infinity")
-        self._room: Room | None = None  # holds the vectors once the index has grown
+        self._room: Room | None = None  # buffer of the vectors after add()
         self._removed = torch.empty(0, dtype=torch.int64, device=vectors.device)  # ascending
 
     def __len__(self) -> int:
-        """Return the number of labels, removed ones too: ids never move."""
+        """Return the number of labels, including removed ones: ids never change."""
         return self.vectors.shape[0]
 
     def add(self, vectors: Tensor) -> ExactIndex:
         """Return an index with more labels [n, d]; their ids continue after the last one.
 
-        Vectors are written into spare room behind the existing ones; when it is full, all are
+        Vectors are appended in spare room behind the existing ones; when it is full, all are
         copied into a buffer one eighth larger. On average, adding a label costs as much as
         writing its vector.
 
@@ -112,7 +113,7 @@ class ExactIndex:
         return larger
 
     def remove(self, ids: Sequence[int] | NDArray[np.integer[Any]]) -> ExactIndex:
-        """Return an index that no longer finds these labels; the ids of all others stay as they are.
+        """Return an index that never returns these labels; the ids of the others do not change.
 
         >>> ExactIndex(torch.eye(3)).remove([1]).search(torch.tensor([[0.2, 0.9, 0.3]]), k=3).ids.tolist()
         [[2, 0, -1]]
@@ -123,7 +124,7 @@ class ExactIndex:
         return smaller
 
     def to(self, device: torch.device | str) -> ExactIndex:
-        """Return the index with its vectors on a device, where it then searches."""
+        """Return the index with its vectors on a device, which runs its searches."""
         moved = copy(self)
         moved.vectors, moved._longest, moved._removed = (
             part.to(device) for part in (self.vectors, self._longest, self._removed)
@@ -156,7 +157,7 @@ class ExactIndex:
     def _search(
         self, queries: Tensor, k: int, cells: Cells | None, spread: Spread, spare: int = _SPARE
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """One batch: propose by products, decide by exact scores; crowded rows again with more candidates."""
+        """Search one batch: products propose candidates, exact scores rank them; crowded rows get more candidates."""
         keep = min(k + spare, len(self))
         if self.vectors.device.type == "cpu":
             scores, ids, crowded = self._compiled(queries, k, keep, cells, spread)
@@ -172,7 +173,7 @@ class ExactIndex:
         return scores, ids
 
     def _compiled(self, queries: Tensor, k: int, keep: int, cells: Cells | None, spread: Spread) -> _Batch:
-        """Return scores and ids [n, k], and which rows are crowded: a loop in machine code looks at each block."""
+        """Return scores and ids [n, k], and which rows are crowded; a compiled loop scans each block."""
         from megalabel.index._kernels import collect, decide
 
         count = len(queries)
@@ -188,7 +189,7 @@ class ExactIndex:
         return scores, ids, crowded
 
     def _plain(self, queries: Tensor, k: int, keep: int, cells: Cells | None) -> _Batch:
-        """Return the same by torch alone, for devices other than a CPU."""
+        """Return the same with torch only, for devices other than a CPU."""
         best = queries.new_empty((len(queries), 0))
         ids = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
         for start, block in self._blocks(queries, cells):
@@ -203,12 +204,12 @@ class ExactIndex:
         return scores.cpu().numpy(), ids.cpu().numpy(), crowded.cpu().numpy()
 
     def _margins(self, queries: Tensor) -> Tensor:
-        """Return by how much a product may be off, for each query."""
+        """Return the rounding bound of a product, for each query."""
         margins: Tensor = 2 * queries.shape[1] * _UNIT * queries.norm(dim=1) * self._longest
         return margins
 
     def _blocks(self, queries: Tensor, cells: Cells | None) -> Iterator[tuple[int, Tensor]]:
-        """Yield the first label of each block and its rough scores [n, block], left-out ones at -inf."""
+        """Yield the first label of each block and its float32 scores [n, block]; excluded ones are -inf."""
         buffer = queries.new_empty((len(queries), min(self.block, len(self))))
         for start in range(0, len(self), self.block):
             labels = self.vectors[start : start + self.block]
@@ -227,7 +228,7 @@ class ExactIndex:
         return {"block": self.block, "batch_size": self.batch_size}
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the folder that :meth:`load` reads, whole or not at all: a file of numpy, and JSON."""
+        """Write the folder that :meth:`load` reads, completely or not at all: a file of numpy, and JSON."""
         settings = {**self.settings(), "longest": float(self._longest)}
         shape = {"labels": len(self), "dim": self.vectors.shape[1], "removed": self._removed.tolist()}
         card = {"kind": self.kind, **shape, "settings": settings}
@@ -245,21 +246,21 @@ class ExactIndex:
         return index
 
 
-_SHARE, _LEAST = 8, 64  # room for new labels: an eighth of those there are, and some
+_SHARE, _SPARE_ROWS = 8, 64  # room for new labels: an eighth of the existing ones, and some
 
 
 class Room:
-    """Vectors with free places behind them; indexes that grew out of one another share it."""
+    """A buffer of vectors with free rows at the end; an index and the results of its add() share it."""
 
     def __init__(self, vectors: Tensor, more: Tensor) -> None:
         self.used = len(vectors) + len(more)
-        self.vectors = vectors.new_empty((self.used + self.used // _SHARE + _LEAST, vectors.shape[1]))
+        self.vectors = vectors.new_empty((self.used + self.used // _SHARE + _SPARE_ROWS, vectors.shape[1]))
         self.vectors[: len(vectors)] = vectors
         self.vectors[len(vectors) : self.used] = more
         self._lock = Lock()
 
     def append(self, start: int, vectors: Tensor) -> bool:
-        """Write vectors from ``start`` on; return False if these places are taken or there are too few."""
+        """Write vectors from row ``start`` on; return False if these rows are taken or there are too few."""
         with self._lock:
             if start != self.used or start + len(vectors) > len(self.vectors):
                 return False
@@ -269,7 +270,7 @@ class Room:
 
 
 class Cells:
-    """Excluded (row, label) cells of one batch, sorted by label so that a block finds its own at once."""
+    """Excluded (row, label) cells of one batch, sorted by label, so that those of a block are contiguous."""
 
     def __init__(self, rows: Tensor, columns: Tensor) -> None:
         self.rows, self.columns = rows, columns

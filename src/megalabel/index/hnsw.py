@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 
 __all__ = ["HnswIndex"]
 
-_BLOCK = 4096  # labels put into the graph at a time
+LINKS, EF_CONSTRUCTION, EF_SEARCH = 16, 100, 128  # defaults of HnswIndex.build
+_BLOCK = 4096  # labels added to the graph at a time
 _ROWS = 65_536  # labels measured at a time
-_COMMON = 0.3  # length of the mean, as a share of that of labels, from which on it is taken off
-_SCORED = 32  # labels scored for one that is kept, at most, as measured: most links lead back
+_COMMON = 0.3  # the mean is subtracted if its length is at least this share of that of labels
+_SCORED = 32  # measured upper bound of labels scored per label kept: most links lead back
 
 
 class HnswIndex(Approximate):
     """Inner-product search in a hierarchical navigable small world (Malkov and Yashunin, TPAMI 2020; faiss).
 
-    Every label is linked to near ones; a search walks from far links to close ones and
-    keeps the ``ef_search`` best labels seen. Vectors need not be of unit length: near is what
-    has a large product (Morozov and Babenko, NeurIPS 2018). Where all labels have much in
-    common, as those of a head with a bias, the mean is taken off in the graph, which leaves the
-    order of labels as it is, and lengths are made equal as for :class:`IvfIndex`: otherwise many
-    labels could not be reached. Quick for single queries, slow to build; memory is about
-    4 (d + 2 M) bytes a label, the label vectors among them, and 4 d more for such labels.
+    Every label is linked to near ones; a search follows far links first, then close ones, and
+    keeps the ``ef_search`` best labels seen. Vectors need not be of unit length: near means a
+    large product (Morozov and Babenko, NeurIPS 2018). If all labels share a large component,
+    like those of a head with a bias, the graph is built on the vectors minus their mean, which
+    does not change the ranking, and with equal lengths as in :class:`IvfIndex`: otherwise many
+    labels could not be reached. Fast for single queries, slow to build; memory is about
+    4 (d + 2 M) bytes per label, including the label vectors, and 4 d more in that case.
 
-    Made by :meth:`build` or :meth:`load`; ``ef_search`` may be set at any time.
+    Created by :meth:`build` or :meth:`load`; ``ef_search`` can be changed at any time.
 
     >>> import torch
     >>> labels = torch.randn(2000, 16, generator=torch.Generator().manual_seed(0))
@@ -61,7 +62,7 @@ class HnswIndex(Approximate):
         beside: bool = False,
     ) -> None:
         super().__init__(faiss_index, vectors)
-        self._beside = beside  # the graph holds other vectors than those of the labels
+        self._beside = beside  # the label vectors, if the graph holds others
         self.M = M
         self.ef_construction = ef_construction
         self.ef_search = ef_search
@@ -73,20 +74,20 @@ class HnswIndex(Approximate):
         cls,
         vectors: Tensor,
         *,
-        M: int = 16,
-        ef_construction: int = 100,
-        ef_search: int = 128,
+        M: int = LINKS,
+        ef_construction: int = EF_CONSTRUCTION,
+        ef_search: int = EF_SEARCH,
         seed: int = 0,
         threads: int = 1,
     ) -> Self:
-        """Put all labels into the graph.
+        """Build the graph of all labels.
 
         Args:
             vectors: label vectors [L, d]; row l is label l.
-            M: links of a label, twice as many on the lowest level.
-            ef_construction: labels looked at to find the links of one.
-            ef_search: labels looked at by a search; k where that is more.
-            seed: decides the levels of labels.
+            M: links per label, twice as many on the lowest level.
+            ef_construction: beam width of the search for the links of a label.
+            ef_search: beam width of a search; at least k is used.
+            seed: seed of the levels of labels.
             threads: number of threads that build. One gives the same graph every time; more are faster, but the
                 order of insertion and some links are then random.
         """
@@ -133,25 +134,25 @@ class HnswIndex(Approximate):
         ids = np.empty((len(queries), count), dtype=np.int64)
         with faiss_threads(len(queries)) as faiss:
             at = faiss.swig_ptr
-            how = self._how(faiss, self._looked_at(count))
+            how = self._how(faiss, self._beam_width(count))
             self.faiss_index.search_c(len(queries), at(queries), count, at(scores), at(ids), how)
         return ids
 
-    def _how(self, faiss: Any, looked_at: int) -> Any:
-        """Return the settings of a search; those of the last one are kept, since making them takes its time."""
+    def _how(self, faiss: Any, beam_width: int) -> Any:
+        """Return the faiss parameters of a search; those of the last one are cached, since creating them takes time."""
         last = self._last
-        if last[0] != looked_at or last[1] is not self._selector:
-            how = faiss.SearchParametersHNSW(efSearch=looked_at, sel=self._selector)
-            last = self._last = looked_at, self._selector, how
+        if last[0] != beam_width or last[1] is not self._selector:
+            how = faiss.SearchParametersHNSW(efSearch=beam_width, sel=self._selector)
+            last = self._last = beam_width, self._selector, how
         return last[2]
 
-    def _looked_at(self, count: int) -> int:
-        """Return the labels a search keeps on its way: removed ones take places among them, so there are more."""
+    def _beam_width(self, count: int) -> int:
+        """Return the beam width of a search: larger if labels were removed, since they still take places."""
         most = max(self.ef_search, count)
         return most + min(most, len(self.removed))
 
     def _scored(self, count: int) -> int:
-        return self._looked_at(count) * min(self.M, _SCORED)
+        return self._beam_width(count) * min(self.M, _SCORED)
 
     def _parts(self) -> tuple[Any, Tensor | None]:
         return self.faiss_index, self.vectors if self._beside else None

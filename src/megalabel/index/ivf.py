@@ -1,4 +1,4 @@
-"""Search in the few clusters of labels that are nearest to the query."""
+"""Approximate search in the clusters of labels nearest to the query."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["IvfIndex"]
+__all__ = ["IvfIndex", "list_count", "probe_count"]
 
-_BLOCK = 65_536  # labels put into their lists at a time
+_BLOCK = 65_536  # labels added to their lists at a time
 _CODES = 256  # values of one byte of a product-quantised vector
-_PQ_LABELS = 4 * _CODES  # fewer teach no codes
-_PER_CODE = 64  # labels that teach one
+_PQ_LABELS = 4 * _CODES  # fewer labels are not compressed
+_PER_CODE = 64  # labels used to train a code
 _PQ_ROUNDS = 10  # of k-means over codes
-_DEPTH = 4  # lists hold at least so many times the labels that are asked for
+_DEPTH = 4  # the visited lists hold at least this many times the number of candidates
 
 
 class IvfIndex(Approximate):
     """Inner-product search in inverted lists (Jegou et al., TPAMI 2011; faiss).
 
-    Labels are clustered into ``nlist`` lists of like size; a search looks at the ``nprobe``
-    lists whose centres have the largest product with the query. Quick to build. With ``pq``
-    the lists hold ``pq`` bytes a label in place of its vector, and the ``rerank`` k best by
-    these codes are scored with the true vectors, which may then stay on disk.
+    Labels are clustered into ``nlist`` lists of similar size; a search visits the ``nprobe``
+    lists whose centres have the largest product with the query. Fast to build. With ``pq``
+    the lists hold ``pq`` bytes per label in place of its vector, and the ``rerank`` k best by
+    these codes are scored with the true vectors, which can then stay on disk.
 
-    Vectors need not be of unit length: what is clustered is brought to equal length by one
-    more column, which leaves products as they are (Bachrach et al., RecSys 2014).
+    Vectors need not be of unit length: an additional column gives them equal length for
+    clustering, and does not change products (Bachrach et al., RecSys 2014).
 
-    Made by :meth:`build` or :meth:`load`; ``nprobe`` and ``rerank`` may be set at any time.
+    Created by :meth:`build` or :meth:`load`; ``nprobe`` and ``rerank`` can be changed at any time.
 
     >>> labels = torch.randn(2000, 16, generator=torch.Generator().manual_seed(0))
     >>> index = IvfIndex.build(labels, pq=4)
@@ -78,21 +78,21 @@ class IvfIndex(Approximate):
 
         Args:
             vectors: label vectors [L, d]; row l is label l.
-            nlist: lists, at most one a label; 4 sqrt(L) by default.
-            nprobe: lists a search looks at; a sixteenth of all, at least 8, by default.
-            pq: bytes a label in the lists, or None for the vectors themselves. Fewer than
+            nlist: number of lists, at most one per label; 4 sqrt(L) by default.
+            nprobe: lists visited per search; a sixteenth of all, at least 8, by default.
+            pq: bytes per label in the lists, or None for the vectors themselves. Fewer than
                 1,024 labels always keep their vectors.
-            rerank: with ``pq``, labels scored with their true vectors for each one asked for.
-            seed: decides clusters and codes.
+            rerank: with ``pq``, labels scored with their true vectors, as a multiple of k.
+            seed: seed of clusters and codes.
         """
         check_settings(seed, nlist=nlist, nprobe=nprobe, pq=pq, rerank=rerank)
         labels = as_labels(vectors)
         pq = None if pq is None or len(labels) < _PQ_LABELS else min(pq, labels.shape[1])
-        nlist = min(len(labels), round(4 * math.sqrt(len(labels))) if nlist is None else nlist)
+        nlist = min(len(labels), list_count(len(labels)) if nlist is None else nlist)
         wide = with_level(labels, multiple=pq or 1)
         centres = centres_of(wide, nlist, seed=seed)
         lists = _lists(wide, centres, pq, seed)
-        probed = max(8, nlist // 16) if nprobe is None else nprobe
+        probed = probe_count(nlist) if nprobe is None else nprobe
         return cls(lists, labels, nlist=nlist, nprobe=min(probed, nlist), pq=pq, rerank=rerank, seed=seed)
 
     @property
@@ -133,7 +133,7 @@ class IvfIndex(Approximate):
         return ids
 
     def _probed(self, count: int) -> int:
-        """Return the lists to look at: more than ``nprobe`` where those would hold too few labels."""
+        """Return the number of lists to visit: more than ``nprobe`` if those would hold too few labels."""
         enough = math.ceil(_DEPTH * count * self.nlist / len(self))
         return min(max(self.nprobe, enough), self.nlist)
 
@@ -151,6 +151,16 @@ class IvfIndex(Approximate):
         if lists.nlist != settings["nlist"]:
             raise DataError(f"there are {lists.nlist} lists, the card says {settings['nlist']}", path=folder)
         return cls(lists, read_vectors(folder, (card["labels"], card["dim"])), **settings)
+
+
+def list_count(labels: int) -> int:
+    """Return the default number of lists."""
+    return round(4 * math.sqrt(labels))
+
+
+def probe_count(nlist: int) -> int:
+    """Return the default number of lists that a search looks at."""
+    return max(8, nlist // 16)
 
 
 def _lists(wide: Tensor, centres: Tensor, pq: int | None, seed: int) -> Any:
@@ -184,7 +194,7 @@ def _empty(centres: Tensor, pq: int | None) -> Any:
 
 
 def _in_memory(lists: Any) -> Any:
-    """Return the index itself, or a copy in memory of one that is mapped: faiss writes that as a mere file name."""
+    """Return the index itself, or a copy in memory if it is mapped: faiss saves a mapped one as a file name only."""
     import faiss
 
     mapped: Any = faiss.downcast_InvertedLists(lists.invlists)

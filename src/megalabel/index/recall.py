@@ -1,4 +1,4 @@
-"""How much an approximate search finds."""
+"""Recall of an approximate search."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["recall"]
 def recall(index: Index, exact: Index, queries: Tensor, k: int = 10, *, exclude: csr_matrix | None = None) -> float:
     """Return the share of the k best labels that an index finds, the mean over queries.
 
-    A label counts as found when its score is no worse than that of the k-th best, so that
-    of labels with the same vector any will do.
+    A label counts as found if its score is no worse than that of the k-th best, so labels with
+    the same vector are interchangeable.
 
     Args:
-        index: the index in question.
-        exact: the index that knows, over the same labels.
-        queries: [Q, d], the ones it will be asked: on others recall may be quite another.
+        index: the index to measure.
+        exact: an exact index over the same labels.
+        queries: [Q, d] typical queries: on others recall may differ a lot.
         k: labels per query.
-        exclude: [Q, L] pairs left out.
+        exclude: [Q, L] excluded pairs.
 
     >>> import torch
     >>> from megalabel.index import ExactIndex

@@ -1,4 +1,4 @@
-"""What every export shares: the part of a model that other programs can run, and silence while they save it."""
+"""Shared by all exports: the part of a model that other programs can run, without messages of other libraries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,11 @@ class DualTower:
             raise SettingError(
                 f"a {settings.encoder.kind} encoder has features that no standard module holds", remedy=_RECIPES
             )
-        texts = [name for name, part in settings.heads.items() if part.reads_text and not part.has_table]
+        texts = [
+            name
+            for name, part in settings.heads.items()
+            if part.reads_text and not part.has_table and not getattr(part, "reads_points", False)
+        ]
         if head is not None and head not in model.heads:
             raise SettingError(f"this model has no head {head!r}", remedy=nearest(head, texts or model.heads))
         if not texts or head not in (None, *texts):

@@ -8,11 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import orjson
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from megalabel.documents import read_json
 from megalabel.errors import DataError, MissingExtraError, SettingError
 from megalabel.files import check_target, need, writing, writing_folder
 from megalabel.index import ExactIndex
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["export_onnx", "measure_onnx"]
 
 MODEL, INT8 = "model.onnx", "model.int8.onnx"
-_INLINE = 1 << 30  # bytes of weights that go into the file itself; the format ends at 2 GiB
-_BATCH = 64  # texts that a graph encodes at once
+_INLINE = 1 << 30  # bytes of weights inside the file; the format allows 2 GiB
+_BATCH = 64  # texts per batch
 _BEST = 5
 
 
@@ -149,7 +149,7 @@ def measure_onnx(folder: str | PathLike[str], data: Dataset, split: str = "test"
     if find_spec("onnxruntime") is None:
         raise MissingExtraError("onnxruntime", extra="onnx", what="running ONNX")
     path = Path(folder)
-    about = orjson.loads(need(path, "export.json").read_bytes())
+    about = read_json(need(path, "export.json"))
     rows = data.split(split)
     metrics = {}
     for name in (MODEL, INT8):
@@ -162,7 +162,7 @@ def measure_onnx(folder: str | PathLike[str], data: Dataset, split: str = "test"
         report = measure(data, best.ids, split)
         metrics[name] = {key: report.metrics[key] for key in ("P@1", "P@5")}
     if not metrics:
-        raise DataError("there is no exported model here", path=folder, remedy="megalabel export RUN --to onnx")
+        raise DataError("no exported model in this folder", path=folder, remedy="megalabel export RUN --to onnx")
     return metrics
 
 

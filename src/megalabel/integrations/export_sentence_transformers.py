@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from megalabel.heads import DenseHead
     from megalabel.model import Model
 
 __all__ = ["export_sentence_transformers"]
@@ -28,11 +29,11 @@ def export_sentence_transformers(
     """Write a folder that ``SentenceTransformer(folder)`` loads offline, without megalabel; return the tower.
 
     The modules are those of sentence-transformers: Transformer, Pooling, one Dense for each
-    linear layer of encoder and head, Normalize. If queries and labels are encoded differently (a
+    linear layer of encoder and head, LayerNorm, Normalize. If queries and labels are encoded differently (a
     query matrix, another length), a Router holds both routes: ``encode_query`` gives the vectors
     of ``model.encode(texts, heads=head)``, ``encode_document`` those of labels, and plain
     ``encode`` those of queries. All are computed in float32. The folder also holds export.json,
-    which lists what was left behind, and the labels (labels.jsonl.gz).
+    which lists what is not exported, and the labels (labels.jsonl.gz).
 
     Args:
         model: a trained model with a transformer encoder.
@@ -85,7 +86,7 @@ def _modules(tower: DualTower, length: int, *, query: bool = False, shared: list
     if shared is None:
         modules = [*_transformer(tower, length)]
         modules += [] if encoder.project is None else [_dense(encoder.project)]
-        modules += _projection(head.projection)
+        modules += _projection(head)
     else:
         modules = [part for part in shared if not isinstance(part, Normalize)]
     if query and head.query_matrix is not None:
@@ -108,14 +109,21 @@ def _transformer(tower: DualTower, length: int) -> list[Any]:
     return [part, Pooling(int(encoder.model.config.hidden_size), pooling_mode=encoder.pooling)]
 
 
-def _projection(layers: nn.Module) -> list[Any]:
-    """Return the head's projection as a list of at most one module."""
-    if isinstance(layers, nn.Identity):
+def _projection(head: DenseHead) -> list[Any]:
+    """Return the head's projection as a list of modules; none if it is for training only."""
+    from sentence_transformers.sentence_transformer.modules import LayerNorm
+
+    layers = head.projection
+    if isinstance(layers, nn.Identity) or not getattr(head.settings, "search_projection", True):
         return []
     if isinstance(layers, nn.Sequential):
-        first = layers[0]
+        first, second = layers[0], layers[1]
         assert isinstance(first, nn.Linear)
-        return [_dense(first.weight, first.bias, nn.Tanh() if isinstance(layers[1], nn.Tanh) else None)]
+        modules = [_dense(first.weight, first.bias, nn.Tanh() if isinstance(second, nn.Tanh) else None)]
+        if isinstance(second, nn.LayerNorm):
+            modules.append(LayerNorm(second.normalized_shape[0]))
+            modules[-1].norm.load_state_dict(second.state_dict())
+        return modules
     weight: Tensor = layers.layer.weight  # type: ignore[assignment, union-attr]
     return [_dense(weight, None, nn.ReLU(), use_residual=True)]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
+from megalabel.documents import read_yaml
 from megalabel.encoders import TransformerEncoder
 from megalabel.encoders._arrays import write_tensors
 from megalabel.encoders._source import folder_of, stays_local
@@ -110,7 +111,7 @@ def _read(checkpoint: Path) -> _Checkpoint:
     if checkpoint.is_dir():
         files = [checkpoint / name for name in _STATE if (checkpoint / name).is_file()]
         if not files:
-            raise DataError("there is no checkpoint in this folder", path=checkpoint, remedy=f"{_STATE[0]} is one")
+            raise DataError("no checkpoint in this folder", path=checkpoint, remedy=f"{_STATE[0]} is one")
         path = files[0]
     elif not checkpoint.is_file():
         raise DataError("no such file", path=checkpoint)
@@ -148,20 +149,18 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, SafetensorError) as error:
         raise DataError(f"the weights cannot be read ({str(error).strip().splitlines()[0]})", path=path) from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise DataError("a state dict was expected, tensors by name", path=path)
+        raise DataError("expected a state dict, tensors by name", path=path)
     return {str(name): value for name, value in state.items()}
 
 
 def _yaml(path: Path) -> dict[str, Any]:
     """Return the settings of a run; empty if the file does not exist."""
-    import yaml
-
     if not path.is_file():
         return {}
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DataError("the settings cannot be read", path=path, remedy="fix or move the file") from error
+        settings = read_yaml(path)
+    except SettingError as error:
+        raise DataError(f"the settings cannot be read ({error.what})", path=path, line=error.line) from error
     return settings if isinstance(settings, dict) else {}
 
 

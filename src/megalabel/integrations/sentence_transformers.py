@@ -46,13 +46,13 @@ __all__ = ["MultiLabelLoss", "training_rows"]
 class MultiLabelLoss(nn.Module):
     """Train a SentenceTransformer with a multi-label loss, gradient-cached, on in-batch labels.
 
-    The first text column is the query, every other one a label; the collator passes their
+    The first text column is the query, every other column a label; the collator passes their
     ids in the column ``label``: one list per row, the query's id, then the id of each label
-    in the order of the columns (:func:`training_rows` makes such rows). Each query and each
+    in the order of the columns (:func:`training_rows` builds such rows). Each query and each
     label of the batch is encoded once, all queries are scored against all labels, and the
     targets are read from ``relevance``: a label of the batch is a positive of every query
-    that has it, never a negative. Ids decide, not vectors: with
-    dropout on, the same text has two different vectors.
+    that has it, never a negative. Labels are compared by id, not by vector: with dropout, the
+    same text has two different vectors.
 
     Without a ``label`` column, equal texts share an id, the second column is the positive of
     the first, and further columns are negatives, as for ``MultipleNegativesRankingLoss``; a
@@ -62,11 +62,11 @@ class MultiLabelLoss(nn.Module):
         model: the SentenceTransformer, also the one inside ``DistributedDataParallel``; each
             process scores its own batch.
         loss: any loss of :mod:`megalabel.losses`; :class:`~megalabel.losses.DecoupledSoftmax` by default.
-        relevance: of all queries and labels: the data set given to :func:`training_rows`, whose
+        relevance: relevance of all queries and labels: the data set given to :func:`training_rows`, whose
             filter pairs are masked, or a csr matrix [N, L] indexed by the ids.
         temperature: scores are divided by it; 0.05 is ``scale=20`` of sentence-transformers. A
             ``torch.nn.Parameter`` is learnt.
-        chunk_size: texts whose activations are held at once (see :class:`~megalabel.network.GradientCache`).
+        chunk_size: texts whose activations are in memory at once (see :class:`~megalabel.network.GradientCache`).
         normalise: cosine when True, dot product otherwise.
     """
 
@@ -90,7 +90,7 @@ class MultiLabelLoss(nn.Module):
         self._matrices: tuple[sparse.csr_matrix, sparse.csr_matrix] | None = None
 
     def forward(self, sentence_features: Iterable[Mapping[str, Any]], labels: Tensor | None = None) -> Tensor:
-        """Return the loss of a batch as the trainer hands it over: features per text column, ids [n, columns]."""
+        """Return the loss of a batch in the form of the trainer: features per text column, ids [n, columns]."""
         columns = [_Column(features) for features in sentence_features]
         if len(columns) < 2:
             raise DataError("MultiLabelLoss needs two text columns, query and label", remedy="see training_rows()")
@@ -180,11 +180,11 @@ def training_rows(
     """Return a data set for :class:`MultiLabelLoss` that holds ids and looks up texts when read.
 
     A row has the columns ``anchor``, ``positive_1`` ... ``positive_m``, then ``negative_1`` ... if
-    ``negatives`` [N, n] gives label ids for every query (mined ones, say; one that is relevant
-    after all does no harm), and ``label`` with the ids of all of them. A query with more
-    positives than ``positives`` has several rows; what is missing from a row is filled with
-    others of its positives again, which costs nothing, as the loss encodes each label once.
-    Query ids count through train, val and test, so that evaluation rows fit the same loss.
+    ``negatives`` [N, n] holds label ids for every query (for example mined ones; relevant ones do
+    no harm), and ``label`` with all ids. A query with more positives than ``positives`` has
+    several rows; a short row is filled up with its other positives, which costs nothing, since
+    the loss encodes each label once. Query ids continue from train to val and test, so that
+    evaluation rows work with the same loss.
 
     Raises:
         MissingExtraError: the package ``datasets`` is not installed.

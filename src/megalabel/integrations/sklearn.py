@@ -42,7 +42,7 @@ class MegalabelClassifier(BaseEstimator):  # type: ignore[misc]
             occur only here can be predicted too.
         k: number of labels for each text.
         threshold: drop labels with a lower score; None always predicts k.
-        seed: of everything random; overrides the recipe's.
+        seed: random seed; overrides the recipe's.
         device: overrides the recipe's: auto, cpu, cuda, ...
 
     After ``fit``, ``classes_`` [L] holds the label names in the order of columns and ``model_``
@@ -153,7 +153,7 @@ def _texts(X: Iterable[str]) -> list[str]:
     texts = list(X)
     invalid = next((text for text in texts if not isinstance(text, str)), None)
     if invalid is not None:
-        raise DataError(f"a text was expected, not {type(invalid).__name__}", remedy="give raw texts, one string each")
+        raise DataError(f"expected a text, not {type(invalid).__name__}", remedy="give raw texts, one string each")
     return [str(text) for text in texts]
 
 

@@ -1,4 +1,4 @@
-"""What the losses share: cells that take part, sums over the positives of a row, reduction of the row losses."""
+"""Shared by all losses: unmasked cells, sums over the positives of a row, reduction of the row losses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from megalabel.types import Stream
 
 REDUCTIONS = ("mean", "sum", "none", "cells")
-NONE = float("-inf")  # the score of a cell that takes no part
+NONE = float("-inf")  # the score of a masked cell
 
 
 def choose(name: str, value: str, valid: tuple[str, ...]) -> None:
@@ -52,14 +52,14 @@ def check_mask(mask: Tensor, shape: tuple[int, int]) -> Tensor:
 
 
 def count_cells(shape: tuple[int, int], mask: Tensor | None) -> int:
-    """Return how many cells of a block [B, P] take part."""
+    """Return the number of unmasked cells of a block [B, P]."""
     return shape[0] * shape[1] if mask is None else int(mask.expand(shape).sum())
 
 
 def find_positives(
     targets: Tensor | Targets, shape: tuple[int, int], like: Tensor, mask: Tensor | None = None
 ) -> Positives:
-    """Return the positive cells that take part, with empty scores.
+    """Return the unmasked positive cells, with empty scores.
 
     Args:
         targets: dense [B, P] or sparse; a cell above zero is a positive.
@@ -158,7 +158,7 @@ def shares(positives: Positives, ranks: Ranks = ALONE, how: str = "mean") -> Ten
 
 
 def divisor(reduction: str, rows: int, cells: int) -> int:
-    """Return what the sum of row losses is divided by, given how many rows and cells take part; never 0."""
+    """Return what the sum of row losses is divided by, given the numbers of rows and unmasked cells; never 0."""
     return max(1, {"mean": rows, "sum": 1, "cells": cells}[reduction])
 
 
@@ -195,7 +195,7 @@ class RowLoss(ABC):
         Args:
             scores: [B, P], already divided by the temperature; half precision is summed in float32.
             targets: dense [B, P] or :class:`megalabel.types.Targets`; values in (0, 1], 0 is a negative.
-            mask: [B, P] bool (or what broadcasts to it); False takes the cell out.
+            mask: [B, P] bool (or what broadcasts to it); False removes the cell.
             log_q: [P], log of the probability that the label is in the pool; subtracted from the scores of negatives.
 
         Returns:

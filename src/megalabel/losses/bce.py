@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch.nn.functional import softplus
@@ -21,22 +22,28 @@ if TYPE_CHECKING:
     from megalabel.ranks import Ranks
     from megalabel.types import Positives, Stream
 
-FOLD = 20.0  # the product of four exponentials of scores up to this fits float32
+FOLD = 20.0  # for scores up to this, the product of four exponentials fits float32
 FAR = 40.0  # above it, softplus(x) is x to the last bit of float64
+
+
+# Of row losses that are sums over labels: their mean, their sum (Renee), or the mean over rows and labels (for a head
+# trained beside another).
+Reduction = Literal["mean", "sum", "cells"]
 
 
 class BCESettings(SymmetricSettings):
     """Settings of :class:`BCE`."""
 
     kind: Literal["bce"]
-    cells: bool = False  # mean over rows and labels instead of rows only; for a head trained beside another
+    reduction: Reduction = "mean"
+    renamed: ClassVar[Mapping[str, str]] = {"cells": "reduction: cells"}
 
     def row_loss(self) -> BCE:
         """Return the loss of this kind."""
-        return BCE(reduction="cells" if self.cells else "mean")
+        return BCE(reduction=self.reduction)
 
     def row_cost(self) -> tuple[int, int]:
-        """Return one pass and three products: every cell stands alone."""
+        """Return one pass and three products: cells are independent."""
         return 1, 3
 
 
@@ -70,8 +77,10 @@ class BCE(RowLoss):
         \partial \ell_i / \partial s_{il} = \sigma(s_{il}) - y_{il}
 
     Summed over labels, then averaged over rows; ``reduction="cells"`` averages over both, as
-    published code does, which is small beside the loss of a whole row. Soft targets y in (0, 1]
-    are real-valued targets: the optimum of a cell is :math:`\sigma(s) = y`. A row without
+    published code does, which is small beside the loss of a whole row. ``reduction="sum"`` sums over
+    both: Renee (Jain et al. 2023, "Renee: end-to-end training of extreme classification models") writes
+    sigma(s) - y in place of the scores and takes no mean, and so does the streamed form, block by block.
+    Soft targets y in (0, 1] are real-valued targets: the optimum of a cell is :math:`\sigma(s) = y`. A row without
     positives keeps its negative terms. ``log_q`` is subtracted from the scores of negatives,
     which for small probabilities equals weighting a sampled negative by 1/q.
 

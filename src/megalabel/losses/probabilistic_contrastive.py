@@ -89,7 +89,7 @@ class ProbabilisticContrastive(RowLoss):
         """Start the streamed form."""
         if self.k is None:
             return SeparableStream(self, positives, ranks)
-        return TopStream(self, positives, ranks, self.k)
+        return TopStream(self, positives, ranks, self.k, positives.values)
 
     @property
     def _scale(self) -> float:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch.nn.functional import relu
 
 from megalabel.losses.base import RowLoss, require, row_sum
-from megalabel.losses.bce import LossWithBCE
+from megalabel.losses.bce import LossWithBCE, Reduction
 from megalabel.losses.streaming.streams import SeparableStream
 from megalabel.settings import NonNegative
 
@@ -25,14 +26,15 @@ class SquaredHingeSettings(LossWithBCE):
 
     kind: Literal["squared_hinge"]
     margin: NonNegative = 1.0
-    cells: bool = False  # mean over rows and labels instead of rows only; for a head trained beside another
+    reduction: Reduction = "mean"
+    renamed: ClassVar[Mapping[str, str]] = {"cells": "reduction: cells"}
 
     def row_loss(self) -> SquaredHinge:
         """Return the loss of this kind."""
-        return SquaredHinge(margin=self.margin, reduction="cells" if self.cells else "mean")
+        return SquaredHinge(margin=self.margin, reduction=self.reduction)
 
     def row_cost(self) -> tuple[int, int]:
-        """Return one pass and three products: every cell stands alone."""
+        """Return one pass and three products: cells are independent."""
         return 1, 3
 
 

@@ -1,4 +1,4 @@
-"""Labels as anchors too."""
+"""The symmetric form of a loss: labels as anchors too."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Symmetric:
 
     If each row has its own candidates, a column holds a different label in each row: pass
     their label ids as ``columns`` [B, S]. The candidates of an anchor are then the rows that
-    hold it; a row that does not hold it takes no part (see :func:`on_candidates`).
+    hold it; other rows are ignored (see :func:`on_candidates`).
 
     A label's column is complete on the rank that holds the label, so that the streamed form
     needs no row state for the second term; it only computes the scores of the anchors.
@@ -105,7 +105,7 @@ class Symmetric:
         Args:
             scores: [B, P], or [B, S] if each row has its own candidates.
             targets: dense or :class:`megalabel.types.Targets`, of the same shape.
-            mask: of the same shape (or what broadcasts to it), bool; False takes the cell out.
+            mask: of the same shape (or what broadcasts to it), bool; False removes the cell.
             log_q: [P], acts on the first term only.
             columns: [B, S] label ids of each row's candidates, -1 for padding; None if all rows share their columns.
 

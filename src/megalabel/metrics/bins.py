@@ -22,7 +22,7 @@ __all__ = ["Bin", "equal_volume_bins", "head_torso_tail", "volume_groups"]
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """A group of labels of similar training frequency, and what it adds to precision."""
+    """A group of labels of similar training frequency, and its part of the precision."""
 
     name: str
     labels: int  # how many labels

@@ -39,7 +39,7 @@ def coverage(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
     >>> coverage(hits, [1, 2]).round(4)
     array([0.3333, 0.6667])
     """
-    best = np.full(hits.labels, hits.most, dtype=np.int64)
+    best = np.full(hits.labels, hits.max_k, dtype=np.int64)
     np.minimum.at(best, hits.label, hits.rank)
     relevant = int(np.count_nonzero(np.bincount(hits.truth.indices, minlength=hits.labels)))
     covered = np.array([np.count_nonzero(best < k) for k in hits.at(ks)], dtype=np.float64)

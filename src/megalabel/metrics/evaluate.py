@@ -50,7 +50,7 @@ def evaluate(
         A: propensity exponent; see :func:`~megalabel.data.propensity_constants.propensity_constants`.
         B: propensity offset.
         inverse_propensity: [L] label weights, instead of those computed from counts, points, A and B.
-        filter: [n, 2] (row, label) pairs taken out of the rankings before any cut to k.
+        filter: [n, 2] (row, label) pairs removed from the rankings before any cut to k.
         ks: cut-offs. Those beyond the width K are left out, except 1, 3 and 5: missing labels
             are misses, and P@k still divides by k.
         bins: number of frequency bins of equal training volume.
@@ -112,7 +112,7 @@ def _weights(
     B: float,
     weights: NDArray[np.float64] | None,
 ) -> tuple[NDArray[np.float64] | None, dict[str, float | int | None] | None]:
-    """Return the label weights and what the report says about them."""
+    """Return the label weights and the propensity entry of the report."""
     if weights is not None:
         weights = np.asarray(weights, dtype=np.float64)
         if not (np.isfinite(weights) & (weights > 0)).all():

@@ -1,4 +1,4 @@
-"""Take out of a ranking what must count neither as right nor as wrong."""
+"""Remove filter pairs from rankings: they count neither as right nor as wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def drop_filtered(
 
     Filtering comes before any cut to k: a filtered label never takes up one of the k
     places. Item-to-item sets of the Extreme Classification Repository (Bhatia et al.,
-    2016) need it, as the pairs were taken out of their test truth.
+    2016) need it, because the pairs are missing from their test truth.
 
     Args:
         ids: [N, K] label ids, best first; a short ranking ends in -1.

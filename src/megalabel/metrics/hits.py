@@ -1,4 +1,4 @@
-"""Find the ranks of the relevant labels: the few numbers every metric is made of."""
+"""Find the ranks of the relevant labels, from which every metric is computed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Hits:
     rank: NDArray[np.int64]  # [H] place in its ranking, 0 = best
     label: NDArray[np.int64]  # [H] label of the hit
     relevant: NDArray[np.int64]  # [N] number of relevant labels of each query
-    truth: sparse.csr_matrix  # [N, L] relevance, without zeros or repeated cells
-    ids: NDArray[np.integer[Any]]  # [N, at most `most`] the rankings, cut
-    most: int  # the largest k that can be measured
+    truth: sparse.csr_matrix  # [N, L] relevance, without zeros or duplicates
+    ids: NDArray[np.integer[Any]]  # [N, at most max_k] the rankings, cut
+    max_k: int  # the largest k that can be measured
 
     @property
     def rows(self) -> int:
@@ -47,13 +47,13 @@ class Hits:
 
     def at(self, ks: Sequence[int]) -> NDArray[np.int64]:
         """Return ks as an array, after a check that each can be measured."""
-        wrong = [k for k in ks if not 1 <= k <= self.most]
+        wrong = [k for k in ks if not 1 <= k <= self.max_k]
         if wrong:
-            raise SettingError(f"cannot measure at k = {wrong[0]}", remedy=f"choose k from 1 to {self.most}")
+            raise SettingError(f"cannot measure at k = {wrong[0]}", remedy=f"choose k from 1 to {self.max_k}")
         return np.asarray(ks, dtype=np.int64)
 
 
-def find_hits(ids: NDArray[np.integer[Any]], truth: sparse.csr_matrix, most: int | None = None) -> Hits:
+def find_hits(ids: NDArray[np.integer[Any]], truth: sparse.csr_matrix, max_k: int | None = None) -> Hits:
     """Look up every relevant label in the ranking of its query.
 
     Each relevant cell (i, l) is compared with the ranking of row i, in blocks of about a
@@ -63,12 +63,12 @@ def find_hits(ids: NDArray[np.integer[Any]], truth: sparse.csr_matrix, most: int
         ids: [N, K] label ids, best first; a short ranking ends in -1.
         truth: [N, L] sparse relevance; values above 0 are relevant, whatever their size,
             and stored zeros are not.
-        most: largest rank to look at; None means the width K. It may be
+        max_k: largest rank to look at; None means the width K. It may be
             larger than K: what a ranking does not hold is a miss.
 
     Raises:
-        DataError: the row counts disagree, an id is not a label, a ranking names a label
-            twice, or a ranking continues after a -1.
+        DataError: the row counts disagree, an id is not a label, a ranking has a
+            duplicate label, or a ranking continues after a -1.
 
     >>> truth = sparse.csr_matrix([[1, 0, 1, 0], [0, 0, 0, 1]])
     >>> hits = find_hits(np.array([[0, 1, 2], [1, 0, -1]]), truth)
@@ -81,17 +81,17 @@ def find_hits(ids: NDArray[np.integer[Any]], truth: sparse.csr_matrix, most: int
         raise DataError(
             f"{len(ids)} rankings for {truth.shape[0]} rows of truth", remedy="give one ranking per row, in row order"
         )
-    most = ids.shape[1] if most is None else most
-    ids = ids[:, :most]
+    max_k = ids.shape[1] if max_k is None else max_k
+    ids = ids[:, :max_k]
     _check(ids, truth.shape[1])
     relevant = np.diff(truth.indptr).astype(np.int64)
     rows = np.repeat(np.arange(len(ids)), relevant)
     cell, rank = locate(ids, rows, truth.indices)
-    return Hits(rows[cell], rank, truth.indices[cell].astype(np.int64), relevant, truth, ids, most)
+    return Hits(rows[cell], rank, truth.indices[cell].astype(np.int64), relevant, truth, ids, max_k)
 
 
 def as_ids(ids: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
-    """Return rankings as a signed integer array [N, K], or say what is wrong with them."""
+    """Return rankings as a signed integer array [N, K], or raise an error that says what is wrong."""
     ids = np.asarray(ids)
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
         raise DataError(
@@ -113,7 +113,7 @@ def locate(
     """
     width = ids.shape[1]
     step = max(1, _CELLS // max(1, width))
-    if labels.max(initial=0) <= np.iinfo(ids.dtype).max:  # like with like: no conversion in the loop
+    if labels.max(initial=0) <= np.iinfo(ids.dtype).max:  # the same type on both sides: no conversion in the loop
         labels = labels.astype(ids.dtype)
     matches = [np.empty(0, dtype=np.int64)]
     for start in range(0, len(rows) if width else 0, step):
@@ -136,6 +136,8 @@ def _binary(truth: sparse.csr_matrix) -> sparse.csr_matrix:
     if not sparse.issparse(truth):
         raise DataError(f"the truth must be a sparse matrix, not {type(truth).__name__}", remedy="use csr_matrix")
     matrix = sparse.csr_matrix(truth)
+    if not np.isfinite(matrix.data).all():
+        raise DataError("the truth holds NaN or infinity", remedy="relevance lies in 0 to 1")
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
@@ -149,7 +151,7 @@ def _binary(truth: sparse.csr_matrix) -> sparse.csr_matrix:
 
 
 def _check(ids: NDArray[np.integer[Any]], labels: int) -> None:
-    """Refuse ids that are no label, gaps and repeats, and name the first row at fault."""
+    """Refuse invalid label ids, gaps and duplicates; the error names the first such row."""
     for start, block in blocks(ids):
         if block.size == 0:
             return

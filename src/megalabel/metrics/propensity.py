@@ -1,4 +1,4 @@
-"""Weigh hits by how likely the label was to be noticed: rare labels count more.
+"""Weight hits by how likely annotators were to notice the label: rare labels count more.
 
 Propensities follow Jain, Prabhu and Varma, "Extreme Multi-label Loss Functions for Recommendation,
 Tagging, Ranking & Other Missing Label Applications", KDD 2016. Their two constants A and B differ
@@ -35,7 +35,7 @@ def inverse_propensity(
 
     Args:
         counts: [L] n_l, the number of points each label is relevant to (not a sum of graded values), in
-            the training matrix as it came, before any augmentation.
+            the original training matrix, before any augmentation.
         points: N, the rows of that matrix.
         A: exponent, at least 0.
         B: offset, above 0.
@@ -57,7 +57,7 @@ def inverse_propensity(
 
 
 class BestOrder(NamedTuple):
-    """The relevant labels of every query as the best ranking under a weight would list them."""
+    """The relevant labels of every query in the order of the best ranking under these weights."""
 
     rank: NDArray[np.int64]  # [n] place in that ranking, 0 = best
     relevant: NDArray[np.int64]  # [n] number of relevant labels of the query
@@ -65,18 +65,18 @@ class BestOrder(NamedTuple):
 
 
 def best_order(hits: Hits, inverse: NDArray[np.float64]) -> BestOrder:
-    """Sort the relevant labels of each query by falling weight and keep the best ``hits.most``."""
+    """Sort the relevant labels of each query by descending weight and keep the best ``hits.max_k``."""
     if inverse.shape != (hits.labels,):
         raise DataError(f"{inverse.size} label weights for {hits.labels} labels", remedy="give one weight per label")
     order = np.argsort(-inverse, kind="stable")
     position = np.empty_like(order)
     position[order] = np.arange(len(order))
     rows = np.repeat(np.arange(hits.rows), hits.relevant)
-    # Within a row, ascending position is falling weight: sorting one number per cell sorts all rows at once.
+    # Within a row, ascending position is descending weight: sorting one number per cell sorts all rows at once.
     key = np.sort(rows * hits.labels + position[hits.truth.indices])
     weight = inverse[order][key - rows * hits.labels]
     rank = np.arange(len(rows)) - np.asarray(hits.truth.indptr, dtype=np.int64)[rows]
-    keep = rank < hits.most
+    keep = rank < hits.max_k
     return BestOrder(rank[keep], hits.relevant[rows[keep]], weight[keep])
 
 
@@ -86,7 +86,7 @@ def psp(
     """Return PSP@k, a ratio of two totals over all queries (not a mean of ratios).
 
     PSP@k = [sum_i sum_{j<=k} w(r_i(j)) y_i(j)] / [sum_i sum of the k largest w over P_i]
-    with label weights w = ``inverse`` [L]. ``best`` saves the sorting when it was done before.
+    with label weights w = ``inverse`` [L]. ``best`` is the result of :func:`best_order`, if already computed.
     """
     best = best_order(hits, inverse) if best is None else best
     top = up_to(best.rank, best.weight, hits.at(ks))
@@ -99,12 +99,12 @@ def psndcg(
     """Return PSnDCG@k, the weighted nDCG total over the total of the best ranking.
 
     The weighted nDCG of query i is [sum_{j<=k} w(r_i(j)) y_i(j) / log2(j+1)] /
-    [sum_{j<=min(k,|P_i|)} 1 / log2(j+1)]; the best ranking lists P_i by falling weight.
+    [sum_{j<=min(k,|P_i|)} 1 / log2(j+1)]; the best ranking lists P_i by descending weight.
     """
     best = best_order(hits, inverse) if best is None else best
     top = discounted(best.rank, best.relevant, best.weight, hits.at(ks))
     return _ratio(discounted(hits.rank, hits.relevant[hits.row], inverse[hits.label], hits.at(ks)), top)
 
 
-def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+def _ratio(part: NDArray[np.float64], total: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.divide(part, total, out=np.zeros_like(part), where=total > 0)

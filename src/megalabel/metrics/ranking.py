@@ -1,9 +1,9 @@
 """Measure rankings by their hits: precision, recall, nDCG, MRR, hit rate and R-precision.
 
 Each function takes :class:`~megalabel.metrics.hits.Hits` and the cut-offs ``ks``, and returns one
-fraction per k, averaged over all N queries. A query without relevant labels counts 0 and a ranking
-shorter than k is not excused. Below, y_i(j) is 1 if the label at rank j of query i is relevant, and
-P_i is the set of its relevant labels.
+fraction per k, averaged over all N queries. A query without relevant labels counts 0, and the missing
+labels of a ranking shorter than k are misses. Below, y_i(j) is 1 if the label at rank j of query i is
+relevant, and P_i is the set of its relevant labels.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Report:
     """Metrics in percent, with the propensity constants behind PSP and PSnDCG.
 
     ``propensity`` holds A, B and points (training rows); all three are None if the label weights were
-    passed in, and the whole is None if there were no weights, and so no PSP.
+    passed in, and ``propensity`` is None if there were no weights, and so no PSP.
     """
 
     metrics: dict[str, float]  # "P@1" -> 39.5

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "HeadPart", "Near", "Related", "explain"]
 
-MOST = 2_000  # training texts of a label that are compared
-HEAD, TORSO = 100, 10  # training points: head has more, torso at least so many
+MAX_TEXTS = 2_000  # training texts of a label to compare with
+HEAD, TORSO = 100, 10  # a head label has more training points than HEAD, a torso label at least TORSO
 
 
 @dataclass(frozen=True, slots=True)
 class HeadPart:
-    """What one head says of the label, and what that adds to the value labels are ranked by."""
+    """The score of one head for the label, and its contribution to the ranking."""
 
     head: str
     score: float
@@ -35,7 +35,7 @@ class HeadPart:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A training text that carries the label, and the cosine of its vector with that of the text."""
+    """A training text with the label, and the cosine of its vector with that of the text."""
 
     text: str
     similarity: float
@@ -43,21 +43,21 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """A label that training texts carry together with this one."""
+    """A label that occurs together with this one in training texts."""
 
     uid: str
     text: str
-    together: int  # training texts that carry both
+    together: int  # training texts with both
     share: float  # of the training texts of the label explained
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that speaks for a label.
+    """The reasons for a label.
 
-    A fused model ranks by log-odds: ``rest`` (frequency and bias) and what the heads add sum
-    up to ``total``, from which ``probability`` is calibrated. Other models rank by the sum itself and
-    have no probability.
+    The contributions of the heads and ``rest`` sum to ``total``, by which labels are ranked. In a fused model,
+    ``rest`` comes from the label frequency (and a bias) or from a decision tree, and ``probability`` is calibrated
+    from ``total``. Other models have neither.
     """
 
     text: str
@@ -67,14 +67,15 @@ class Explanation:
     rank: int  # among the candidates of all heads, from 1
     points: int  # training points
     frequency: str  # head, torso, tail or unseen
-    added: bool  # after training, by its text alone
+    added: bool  # after training, by its text
     heads: list[HeadPart]
     rest: float
+    rest_by: str | None  # frequency or tree
     total: float
     probability: float | None
     nearest: list[Near]
     related: list[Related]
-    texts_kept: bool  # without training texts there are neither nearest nor related
+    texts_kept: bool  # if False, nearest and related are empty
 
 
 def explain(
@@ -95,14 +96,15 @@ def explain(
     added = label >= (state.first if train is None else train.targets.shape[1])
     points = 0 if added else int(state.stats.counts[label])
     rows = np.empty(0, dtype=np.int64) if train is None else train.rows_of(label)
-    probability = None
+    probability, rest_by = None, None
     if model.fusion is not None:
+        rest_by = model.fusion.rest
         probability = float(model.fusion.probabilities(scores, ids, state.fitted.counts)[0, place])
     return Explanation(
         text, label, state.labels.uids[label], state.labels.texts[label],
         rank=1 + int(np.sum(better & (ids[0] >= 0))), points=points, frequency=_frequency(points), added=added,
         heads=[HeadPart(name, float(scores[name][0, place]), float(part[0, place])) for name, part in parts.items()],
-        rest=float(rest[0, place]), total=float(total[place]), probability=probability,
+        rest=float(rest[0, place]), rest_by=rest_by, total=float(total[place]), probability=probability,
         nearest=[] if train is None else _nearest(model, text, train, rows, k),
         related=[] if train is None else _related(state, train, rows, label, k), texts_kept=train is not None,
     )  # fmt: skip
@@ -111,11 +113,11 @@ def explain(
 def _parts(
     model: Model, state: LabelState, ids: NDArray[np.int64], scores: Mapping[str, NDArray[np.float32]]
 ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64]]:
-    """Return what each head adds [1, C], and what is left."""
+    """Return the contribution of each head [1, C], and the rest."""
     if model.fusion is not None:
         return model.fusion.contributions(scores, ids, state.fitted.counts)
     weights = model.chosen("all")
-    parts = {name: weights.get(name, 0.0) * found.astype(np.float64) for name, found in scores.items()}
+    parts = {name: weights.get(name, 0.0) * values.astype(np.float64) for name, values in scores.items()}
     return parts, np.zeros(ids.shape)
 
 
@@ -124,10 +126,10 @@ def _frequency(points: int) -> str:
 
 
 def _nearest(model: Model, text: str, train: TrainRows, rows: NDArray[np.int64], k: int) -> list[Near]:
-    """Return the rows most like the text, by the query vectors of the first head; of very many, some are looked at."""
+    """Return the rows nearest to the text by the query vectors of the first head; a sample if there are very many."""
     if not len(rows):
         return []
-    some = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST)).astype(np.int64)]
+    some = rows[np.linspace(0, len(rows) - 1, min(len(rows), MAX_TEXTS)).astype(np.int64)]
     texts = [train.texts[row] for row in some.tolist()]
     sides = query_side(model.network, model.network.tokenise([text, *texts]))
     vectors = normalize(next(iter(sides.values())), dim=1).cpu().numpy()
@@ -136,7 +138,7 @@ def _nearest(model: Model, text: str, train: TrainRows, rows: NDArray[np.int64],
 
 
 def _related(state: LabelState, train: TrainRows, rows: NDArray[np.int64], label: int, k: int) -> list[Related]:
-    """Return the labels that most of the rows carry as well."""
+    """Return the labels that occur most often in the rows."""
     if not len(rows):
         return []
     together = np.bincount(train.targets[rows].indices, minlength=train.targets.shape[1])

@@ -1,4 +1,4 @@
-"""The indexes a model searches its labels with: exact ones on demand, approximate ones built and saved."""
+"""The indexes over the labels of a model: exact ones on demand, others built and saved."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 __all__ = ["INDEX", "Indexes", "ModelIndex", "build_index", "load_indexes"]
 
 AnyIndex: TypeAlias = ExactIndex | HnswIndex | IvfIndex
-INDEX = "index"  # folder inside that of a model
-_LABELS, _CHANGED = "labels", "changed"  # folders inside that of an index
-_QUERIES = 256  # texts an index is measured with
-_K = 10  # labels asked for, if the model does not say
+INDEX = "index"  # folder inside the model folder
+_LABELS, _CHANGED = "labels", "changed"  # folders inside the index folder
+_QUERIES = 256  # texts to measure an index with
+_K = 10  # labels per query, unless the model defines it
 
 
 @dataclass(frozen=True)
 class ModelIndex:
-    """An index over labels 0 to L - 1; labels added or renamed since are kept beside it and all compared.
+    """An index over labels 0 to L - 1; labels added or renamed since are kept outside and searched exactly.
 
     Args:
-        weights: the heads whose vectors it holds, and how much each counts.
-        index: over the labels there were when it was built.
-        summary: what was measured when it was built, in one line; empty if nothing was.
+        weights: the heads whose vectors it holds, with their weights.
+        index: index over the labels at the time of building.
+        summary: measurements at the time of building, in one line; may be empty.
         ids: [c] labels added or renamed since, ascending.
         changed: an index over their vectors; None if there are none.
 
@@ -58,11 +58,11 @@ class ModelIndex:
 
     @property
     def key(self) -> tuple[tuple[str, float], ...]:
-        """What it is looked up by."""
+        """The key in :class:`Indexes`."""
         return tuple(self.weights.items())
 
     def answers(self, queries: Tensor, labels: int) -> Answers:
-        """Answer by products with queries [Q, d], over so many labels."""
+        """Return the scores of queries [Q, d] over this number of labels."""
         old = DenseAnswers(self.index, queries.to(self.index.vectors.device))
         if self.changed is None:
             return old if len(self.index) == labels else MergedAnswers(old, None, self.ids, len(self.index))
@@ -70,7 +70,7 @@ class ModelIndex:
         return MergedAnswers(old, new, self.ids, len(self.index))
 
     def without(self, hidden: NDArray[np.int64]) -> ModelIndex:
-        """Return the same without finding these labels."""
+        """Return an index that never returns these labels."""
         index = self.index.remove(hidden[hidden < len(self.index)])
         if self.changed is None:
             return replace(self, index=index)
@@ -96,7 +96,7 @@ class ModelIndex:
         return replace(self, index=self.index.to(device))
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Write what :meth:`load` reads, and return what the card of the model keeps of it."""
+        """Write what :meth:`load` reads, and return its entry in the model card."""
         self.index.save(folder / _LABELS)
         if self.changed is not None:
             self.changed.save(folder / _CHANGED)
@@ -106,16 +106,18 @@ class ModelIndex:
     def load(cls, folder: Path, card: Mapping[str, Any]) -> ModelIndex:
         """Read what :meth:`save` wrote, mapped into memory; every file is checked."""
         ids = np.array(card["changed"], dtype=np.int64)
-        changed = ExactIndex.load(folder / _CHANGED) if len(ids) else None
+        changed = load_index(folder / _CHANGED) if len(ids) else None
+        if not isinstance(changed, ExactIndex | None):
+            raise DataError("labels beside an index are searched exactly", path=folder, remedy="build it again")
         return cls(card["weights"], load_index(folder / _LABELS), card["summary"], ids, changed)
 
 
 class Indexes:
-    """One index for each set of heads: those built and saved with the model, exact ones made when first asked for.
+    """One index for each set of heads: those built and saved with the model, exact ones built on first use.
 
     Args:
-        side: gives the label vectors of every head.
-        built: indexes that exist already.
+        side: returns the label vectors of every head.
+        built: existing indexes.
     """
 
     def __init__(self, side: Callable[[], Mapping[str, LabelSide]], built: Sequence[ModelIndex] = ()) -> None:
@@ -125,7 +127,7 @@ class Indexes:
 
     @property
     def built(self) -> list[ModelIndex]:
-        """Those that are saved with the model."""
+        """The indexes that are saved with the model."""
         return list(self._built.values())
 
     def of(self, weights: Mapping[str, float]) -> ModelIndex:
@@ -137,7 +139,7 @@ class Indexes:
         return index
 
     def build(self, weights: Mapping[str, float], queries: Tensor | None, kind: str, **settings: Any) -> Choice:
-        """Build an index, measure it, and keep it in place of an older one."""
+        """Build and measure an index, which replaces an older one."""
         choice = choose_index(fold_labels(self._side(), weights)[0], queries, kind, **settings)
         index = ModelIndex(dict(weights), choice.index, str(choice))
         self._built[index.key] = index
@@ -145,17 +147,17 @@ class Indexes:
         return choice
 
     def drop(self) -> int:
-        """Forget all that were built, and return how many."""
+        """Drop all built indexes, and return their number."""
         count = len(self._built)
         self._built = {}
         return count
 
     def beside(self, state: LabelState) -> int:
-        """Return how many labels were added or renamed since an index was built, at most."""
+        """Return the largest number of labels added or renamed since an index was built."""
         return max((len(np.union1d(index.ids, state.rows.ids)) for index in self.built), default=0)
 
     def save(self, folder: Path, state: LabelState) -> list[dict[str, Any]]:
-        """Write those built into ``folder``; labels added or renamed in the state are kept beside them."""
+        """Write the built indexes into ``folder``; labels added or renamed in the state stay outside them."""
         cards = []
         for number, index in enumerate(self.built):
             if len(state.rows) or len(index.ids):
@@ -168,7 +170,7 @@ class Indexes:
 def load_indexes(
     folder: Path, cards: Sequence[Mapping[str, Any]], heads: Sequence[str], labels: int
 ) -> list[ModelIndex]:
-    """Read what :meth:`Indexes.save` wrote, for a model with these heads and so many labels."""
+    """Read the indexes that :meth:`Indexes.save` wrote, for a model with these heads and this number of labels."""
     indexes = []
     for number, card in enumerate(cards):
         index = ModelIndex.load(folder / str(number), card)
@@ -227,7 +229,7 @@ def _query_side(model: Model, queries: Sequence[str] | None, seed: int) -> dict[
         if not len(queries):
             return None
     if not len(queries):
-        raise DataError("there are no queries to measure with", remedy="leave them out, or give some")
+        raise DataError("there are no queries to measure with", remedy="leave queries out, or give some")
     chosen = np.arange(len(queries))
     if len(queries) > _QUERIES:
         chosen = np.sort(np.random.default_rng(seed).choice(len(queries), _QUERIES, replace=False))

@@ -1,4 +1,4 @@
-"""The labels of a model: their state at one moment, and changes while others read."""
+"""The labels of a model: immutable states, and changes that are safe under concurrent reads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from megalabel.errors import DataError, SettingError, nearest
 from megalabel.heads.answers import Answers, DenseAnswers
 from megalabel.heads.live import Live, Rows
 from megalabel.index import ExactIndex
+from megalabel.model.journal import Change
 from megalabel.network.vectors import LabelSide, fold_labels
 
 if TYPE_CHECKING:
@@ -31,20 +33,22 @@ if TYPE_CHECKING:
 
 __all__ = ["LabelState", "LiveLabels"]
 
-_MANY = 5_000  # labels beyond which no similar uid is looked for
+_CONTROLS = {"Cc", "Zl", "Zp", "Cs"}  # control characters, line and paragraph separators, lone surrogates
+_MANY = 5_000  # with more labels, errors suggest no similar uid
 
 
 @dataclass(frozen=True)
 class LabelState:
-    """All that a change of labels changes; a reader takes it once and uses nothing else.
+    """Everything that a change of labels affects; a reader takes one state and uses nothing else.
 
     Args:
-        labels: texts and uids, of removed labels too: ids never move.
-        stats: label frequencies; a label added later counts as seen once.
-        fitted: heads as fitted, and the same frequencies.
-        first: number of labels of the training; the others were added.
-        removed: [r] ids that are no longer found, ascending.
-        rows: what each head keeps of labels added and renamed.
+        labels: texts and uids, including removed labels: ids never change.
+        stats: label frequencies; an added label counts as one with one point.
+        fitted: the fitted heads, with the same frequencies.
+        first: number of trained labels; the others were added.
+        removed: [r] ids of removed labels, ascending.
+        rows: what each head stores for added and renamed labels.
+        sequence: the number of the last change.
     """
 
     labels: Labels
@@ -53,14 +57,16 @@ class LabelState:
     first: int
     removed: NDArray[np.int64]
     rows: Rows = field(default_factory=Rows)
+    sequence: int = 0
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # of this state alone
 
     def without(self, ids: NDArray[np.int64]) -> LabelState:
-        """Return the state in which these labels are no longer found."""
-        return replace(self, removed=np.union1d(self.removed, ids), rows=self.rows.without(ids), _cache={})
+        """Return the state without these labels."""
+        removed, rows = np.union1d(self.removed, ids), self.rows.without(ids)
+        return replace(self, removed=removed, rows=rows, sequence=self.sequence + 1, _cache={})
 
     def having(self, labels: Labels, rows: Rows) -> LabelState:
-        """Return the state with these labels, where the changed ones have new rows; further labels are new."""
+        """Return the state with these labels, where changed ones have new rows; further labels are new."""
         more = len(labels) - len(self.labels)
         fitted = replace(self.fitted, counts=np.concatenate([self.fitted.counts, np.ones(more, dtype=np.int64)]))
         cache = {}
@@ -71,12 +77,13 @@ class LabelState:
                 if isinstance(index, ExactIndex) and key[0] == "rows"
             }
         return replace(
-            self, labels=labels, stats=self.stats.grown(more), fitted=fitted, rows=self.rows.updated(rows), _cache=cache
-        )
+            self, labels=labels, stats=self.stats.grown(more), fitted=fitted, rows=self.rows.updated(rows),
+            sequence=self.sequence + 1, _cache=cache,
+        )  # fmt: skip
 
     @property
     def alive(self) -> int:
-        """The number of labels that can be found."""
+        """The number of labels that are not removed."""
         return len(self.labels) - len(self.removed)
 
     def live(self, head: str) -> Live:
@@ -86,7 +93,7 @@ class LabelState:
         return Live(self.first, len(self.labels), rows.ids, rows.added, self.removed, parts, cache)
 
     def dense_answers(self, index: ModelIndex, queries: Tensor) -> Answers:
-        """Answer by products: the index holds the labels of the training, folded with its weights."""
+        """Return the scores of dense heads; the index holds the trained labels, folded with its weights."""
         live, weights = self.live(""), index.weights
         if len(live.hidden):
             key = "trained", index.key
@@ -97,7 +104,7 @@ class LabelState:
         return live.merged(index.answers(queries, self.first), lambda: DenseAnswers(self._rows_index(weights), queries))
 
     def fitted_answers(self, queries: AskedTexts) -> dict[str, Answers]:
-        """Answer by the heads that train no encoder."""
+        """Return the scores of the fitted heads."""
         return self.fitted.answers(queries, self.live)
 
     def _rows_index(self, weights: Mapping[str, float]) -> ExactIndex:
@@ -125,7 +132,7 @@ class LabelState:
                 f"{data.name} has {len(data.labels):,} labels, the model was trained on {len(self.labels):,} others",
                 remedy="evaluate on the data the model was trained for",
             )
-        same = sum(here == there for here, there in zip(data.labels.texts, self.labels.texts, strict=True))
+        same = sum(text == known for text, known in zip(data.labels.texts, self.labels.texts, strict=True))
         if 2 * same < len(self.labels):
             raise DataError(
                 f"only {same:,} of {len(self.labels):,} labels of {data.name} have the text the model knows them by",
@@ -136,10 +143,8 @@ class LabelState:
 
     @torch.no_grad()
     def grown_tensors(self, network: Network) -> dict[str, Tensor]:
-        """Return the parameters of the heads, with a row for every label of the state in each table and bias."""
-        tensors = {
-            name: value.detach().cpu() for name, value in network.named_parameters() if name.startswith("heads.")
-        }
+        """Return what is stored of the heads, with a row for every label of the state where there is one per label."""
+        tensors = {name: value.cpu() for name, value in network.stored_heads().items()}
         if len(self.labels) == self.first and not len(self.rows):
             return tensors
         for head in network.heads:
@@ -180,11 +185,15 @@ class LiveLabels:
 
     A change prepares a whole new state beside the old one and puts it in place in one assignment: a reader sees the
     labels before or after, never between. Changes wait for each other. A change that is refused changes nothing.
+    ``record``, if set, is called with the number of a change and the change before it is applied; if that raises,
+    it is not applied.
 
     Args:
         state: the labels to begin with.
         maker: gives what makes rows of label texts; called when first needed.
     """
+
+    record: Callable[[int, Change], None] | None = None
 
     def __init__(self, state: LabelState, maker: Callable[[], LabelMaker]) -> None:
         self.state = state
@@ -217,7 +226,8 @@ class LiveLabels:
                 return []
             ids = np.arange(len(labels), len(labels) + len(names))
             rows = self._maker().rows(ids, list(texts), added=True)
-            self.state = self.state.having(Labels([*labels.texts, *texts], [*labels.uids, *names]), rows)
+            state = self.state.having(Labels([*labels.texts, *texts], [*labels.uids, *names]), rows)
+            self._apply(state, Change("add", {"uids": names, "texts": list(texts)}))
             self.ids().update(zip(names, ids.tolist(), strict=True))
             return names
 
@@ -231,7 +241,7 @@ class LiveLabels:
             if len(ids) and len(ids) == self.state.alive:
                 raise DataError("this would remove all labels", remedy="a model needs at least one")
             if len(ids):
-                self.state = self.state.without(ids)
+                self._apply(self.state.without(ids), Change("remove", {"uids": list(uids)}))
 
     def rename(self, uid: str, text: str) -> None:
         """Give a label another text."""
@@ -241,7 +251,20 @@ class LiveLabels:
             texts = list(labels.texts)
             texts[label] = text
             rows = self._maker().rows(np.array([label]), [text], added=label >= self.state.first)
-            self.state = self.state.having(Labels(texts, labels.uids), rows)
+            state = self.state.having(Labels(texts, labels.uids), rows)
+            self._apply(state, Change("rename", {"uid": uid, "text": text}))
+
+    def _apply(self, state: LabelState, change: Change) -> None:
+        if self.record is not None:
+            self.record(state.sequence, change)
+        self.state = state
+
+    def replay(self, saved: int, changes: Sequence[tuple[int, Change]]) -> None:
+        """Make recorded changes again, after the one with the number ``saved``."""
+        self.state = replace(self.state, sequence=saved)
+        methods: dict[str, Callable[..., Any]] = {"add": self.add, "remove": self.remove, "rename": self.rename}
+        for _, change in changes:
+            methods[change.kind](**change.values)
 
     def show(self, labels: Labels) -> None:
         """Take other texts and uids for the same labels, without scoring them by these."""
@@ -274,6 +297,8 @@ class LiveLabels:
         for uid in uids:
             if not isinstance(uid, str) or not uid.strip():
                 raise DataError(f"a uid must be a text, not {uid!r}")
+            if any(category(character) in _CONTROLS for character in uid):
+                raise DataError(f"the uid {uid[:60]!r} contains a control character", remedy="give it a uid without")
             if uid in seen or uid in self.ids():
                 gone = uid in self.ids() and self.ids()[uid] in self.state.removed
                 what = f"the uid {uid!r} belonged to a label that was removed" if gone else f"duplicate uid {uid!r}"

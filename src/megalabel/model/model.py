@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from megalabel.data.dataset import Split
 from megalabel.errors import DataError, SettingError, nearest
-from megalabel.fusion import union
+from megalabel.fusion import then_others, union
 from megalabel.metrics.evaluate import evaluate
 from megalabel.metrics.propensity import inverse_propensity
 from megalabel.model.explain import Explanation, explain
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from megalabel.data.dataset import Dataset, Labels
-    from megalabel.fusion import Fusion
+    from megalabel.fusion import FusedScores
     from megalabel.heads.answers import Answers
     from megalabel.index import Choice
     from megalabel.metrics.report import Report
@@ -44,20 +44,21 @@ if TYPE_CHECKING:
 __all__ = ["Model"]
 
 ROWS = 1024  # queries fused at once
+CELLS = 1 << 22  # scores of a head held at once where all labels are ranked
 
 
 class Model:
     """Encoders, heads and labels, ready to use.
 
     Args:
-        recipe: what it was trained by; of several stages, the last.
+        recipe: the recipe it was trained with; of several stages, the last.
         network: the trained network.
         labels: texts and uids of the labels, in the order of training.
-        weights: how much each head counts when scores are added.
+        weights: weights of the dense heads if scores are added.
         stats: label frequencies of the training data.
-        fitted: heads that train no encoder.
-        fusion: puts all heads together; without it, scores of the dense heads are added.
-        removed: ids of labels that are not found.
+        fitted: the fitted heads.
+        fusion: combines all heads; without it, the scores of the dense heads are added.
+        removed: ids of removed labels.
         indexes: indexes over the labels; without one, search is exact.
 
     >>> from megalabel import load, train
@@ -81,7 +82,7 @@ class Model:
         weights: Mapping[str, float],
         stats: LabelStats,
         fitted: Fitted | None = None,
-        fusion: Fusion | None = None,
+        fusion: FusedScores | None = None,
         removed: Sequence[int] | NDArray[np.int64] = (),
         indexes: Sequence[ModelIndex] = (),
     ) -> None:
@@ -92,19 +93,19 @@ class Model:
         fitted = Fitted(stats.counts) if fitted is None else fitted
         start = LabelState(labels, stats, fitted, len(labels), np.unique(np.asarray(removed, dtype=np.int64)))
         self.live = LiveLabels(start, lambda: self._maker)
-        self._start = start  # the labels of the training
+        self._start = start  # the trained labels
         self.indexes = Indexes(self.label_side, indexes)
 
     @property
     def state(self) -> LabelState:
-        """The labels as they are now; what is read from one state fits together, whatever changes meanwhile."""
+        """The current labels: a consistent, immutable state, whatever changes meanwhile."""
         return self.live.state
 
     @property
     def labels(self) -> Labels:
-        """Texts and uids of all labels, those removed too: ids never move.
+        """Texts and uids of all labels, including removed ones: ids never change.
 
-        Others may be set, as many, to show labels by; what labels are scored by stays.
+        Setting as many others changes how labels are shown, not how they are scored.
         """
         return self.state.labels
 
@@ -119,7 +120,7 @@ class Model:
 
     @property
     def fitted(self) -> Fitted:
-        """Heads that train no encoder, as fitted, and label frequencies."""
+        """The fitted heads, with label frequencies."""
         return self.state.fitted
 
     @property
@@ -128,35 +129,34 @@ class Model:
         return [*self.weights, *self.fitted.heads]
 
     def add_labels(self, texts: Sequence[str], uids: Sequence[str] | None = None) -> list[str]:
-        """Add labels that were not trained, by their texts alone, and return their uids.
+        """Add labels by their texts, without training, and return their uids.
 
-        They are found from the next call on, by every head (its ``new_rows`` says how), and count as labels seen
-        once. Searches in other threads see all of them or none.
-        The first change takes longer, to look at the labels there are.
+        The next call can predict them, by every head (see its ``new_rows``), as labels with one training point.
+        Searches in other threads see all of them or none. The first change takes longer.
 
         Args:
-            texts: one for each label, none empty.
-            uids: names that no label has or had; made up where left out.
+            texts: one per label, not empty.
+            uids: names that no label has or had; generated by default.
         """
         return self.live.add(texts, uids)
 
     def remove_labels(self, uids: Sequence[str]) -> None:
-        """Find these labels no more; ids of other labels stay, and the uids are not given again."""
+        """Remove labels from all searches; other ids do not change, and removed uids are not reused."""
         self.live.remove(uids)
 
     def rename_label(self, uid: str, text: str) -> None:
-        """Give a label another text; what was learnt from its points stays."""
+        """Change the text of a label; what the model learnt from its points stays."""
         self.live.rename(uid, text)
 
     def predict(
         self, texts: Sequence[str], k: int = 5, *, heads: str = "all", tail: float | None = None
     ) -> list[list[Prediction]]:
-        """Return the k best labels of each text, best first; all of them where there are fewer than k.
+        """Return the k best labels of each text, best first, or all labels if there are fewer than k.
 
-        ``tail`` in place of the model's own brings rare labels forward, from 0 (not at all) to 1.
+        ``tail`` overrides that of the model: it promotes rare labels, from 0 (not at all) to 1.
         """
         state = self.state
-        best = self._search(state, texts, min(k, len(state.labels)), heads, tail=tail)
+        best = self._search(state, texts, min(k, len(state.labels)), heads, None, self.chosen_tail(tail))
         return [
             [
                 Prediction(int(label), state.labels.uids[label], state.labels.texts[label], float(score))
@@ -175,11 +175,14 @@ class Model:
         exclude: csr_matrix | None = None,
         tail: float | None = None,
     ) -> TopK:
-        """Return ids and scores [n, k] for texts; ``exclude`` [n, L] leaves pairs out before the cut."""
-        return self._search(self.state, texts, k, heads, exclude, tail)
+        """Return ids and scores [n, k] for texts; ``exclude`` [n, L] removes pairs before the cut to k.
+
+        A fused model ranks what its heads propose (``predict.candidates`` each); for a larger k the others follow.
+        """
+        return self._search(self.state, texts, k, heads, exclude, self.chosen_tail(tail))
 
     def answers(self, texts: Sequence[str]) -> dict[str, Answers]:
-        """Return what each head says of the texts by itself."""
+        """Return the scores of each head for the texts."""
         return self._answers(self.state, self._asked(self.state, texts))
 
     def candidates(
@@ -193,7 +196,7 @@ class Model:
     ) -> tuple[TopK, dict[str, NDArray[np.float32]]]:
         """Return :meth:`search` and the scores [n, k] of its labels by every head; each text is encoded once.
 
-        Where an id is -1 the scores are undefined. Answers of all texts are held at once: pass a block of them.
+        Scores of id -1 are undefined. Everything is in memory at once: pass a block of texts.
         """
         state = self.state
         asked = self._asked(state, texts)
@@ -204,34 +207,27 @@ class Model:
             top = self._rank(state, answers, k, None, self.tail)
         else:
             top = self._dense(state, self.chosen(heads), asked.vectors).best(k, None)
-        return top, {name: answer.of(top.ids) for name, answer in answers.items()}
+        return top, {name: answer.score(top.ids) for name, answer in answers.items()}
 
     def _search(
-        self,
-        state: LabelState,
-        texts: Sequence[str],
-        k: int,
-        heads: str,
-        exclude: csr_matrix | None = None,
-        tail: float | None = None,
+        self, state: LabelState, texts: Sequence[str], k: int, heads: str, exclude: csr_matrix | None, tail: float
     ) -> TopK:
-        self._check_tail(tail)
         if heads == "all" and self.fusion is not None:
-            return self._fused(state, texts, k, exclude, self.tail if tail is None else tail)
+            return self._fused(state, texts, k, exclude, tail)
         if heads in state.fitted.heads:
             return self._answers(state, self._asked(state, texts))[heads].best(k, exclude)
         asked = self._asked(state, texts)
         return self._dense(state, self.chosen(heads), asked.vectors).best(k, exclude)
 
     def _asked(self, state: LabelState, texts: Sequence[str]) -> AskedTexts:
-        """Return queries, of which every head reads what it needs."""
+        """Return queries whose features are computed on demand."""
         if isinstance(texts, str):
             raise SettingError("give a list of texts, not one text", remedy='for example model.predict(["some text"])')
         self.network.eval()
         return AskedTexts(texts, self.network, state.fitted)
 
     def _dense(self, state: LabelState, weights: Mapping[str, float], queries: Mapping[str, Tensor]) -> Answers:
-        """Answer by dense heads, their scores added with these weights."""
+        """Return the weighted sum of the dense heads."""
         folded = fold_queries(queries, weights, bias=self.has_bias(weights))
         return state.dense_answers(self.indexes.of(weights), folded)
 
@@ -240,7 +236,7 @@ class Model:
         return any(self.network.head(name).bias is not None for name in heads)
 
     def _answers(self, state: LabelState, asked: AskedTexts) -> dict[str, Answers]:
-        """Return what each head says of the queries by itself."""
+        """Return the scores of each head for the queries."""
         dense = {name: self._dense(state, {name: 1.0}, {name: vectors}) for name, vectors in asked.vectors.items()}
         return dense | state.fitted_answers(asked)
 
@@ -250,36 +246,43 @@ class Model:
         """Return the labels [n, C] that any head proposes, and their scores by every head."""
         k = min(self.recipe.predict.candidates, len(state.labels))
         ids = union(*more, *(answer.best(k, exclude) for answer in answers.values()))
-        return ids, {name: answer.of(ids) for name, answer in answers.items()}
+        return ids, {name: answer.score(ids) for name, answer in answers.items()}
 
     def _rank(
         self, state: LabelState, answers: Mapping[str, Answers], k: int, exclude: csr_matrix | None, tail: float
     ) -> TopK:
-        """Rank the candidates of all heads by the fusion."""
+        """Rank the candidates of all heads by the fusion; for a larger k, all other labels behind them."""
         assert self.fusion is not None
         stats = state.stats
         rare = inverse_propensity(stats.counts, stats.points, *stats.propensity) if tail else None
+        rank = partial(self.fusion.rank, counts=state.fitted.counts, inverse_propensity=rare, tail=tail)
         ids, scores = self._candidates(state, answers, exclude)
-        return self.fusion.rank(scores, ids, state.fitted.counts, k, inverse_propensity=rare, tail=tail)
+        top = rank(scores, ids, k=k)
+        if k <= self.recipe.predict.candidates or np.all(top.ids >= 0):
+            return top
+        ids = np.tile(np.setdiff1d(np.arange(len(state.labels)), state.removed), (len(ids), 1))
+        scores = {name: answer.score(ids) for name, answer in answers.items()}
+        return then_others(top, rank(scores, ids, k=ids.shape[1], exclude=exclude))
 
     def _fused(self, state: LabelState, texts: Sequence[str], k: int, exclude: csr_matrix | None, tail: float) -> TopK:
         """Rank by the fusion, a block of queries at a time."""
         parts = []
+        rows = ROWS if k <= self.recipe.predict.candidates else min(ROWS, max(1, CELLS // len(state.labels)))
         with progress("searching", total=len(texts), unit="queries") as step:
-            for start in range(0, len(texts), ROWS):
-                block = slice(start, min(start + ROWS, len(texts)))
+            for start in range(0, len(texts), rows):
+                block = slice(start, min(start + rows, len(texts)))
                 answers = self._answers(state, self._asked(state, texts[block]))
                 parts.append(self._rank(state, answers, k, None if exclude is None else exclude[block], tail))
                 step(block.stop - start)
         return TopK(np.concatenate([part.ids for part in parts]), np.concatenate([part.scores for part in parts]))
 
     def explain(self, text: str, label: str | None = None, k: int = 5) -> Explanation:
-        """Say why a label fits a text: heads, training texts, labels seen with it.
+        """Explain why a label fits a text: scores of the heads, training texts, related labels.
 
         Args:
             text: the text.
-            label: the uid of a label, whether it was found or not; the best one where left out.
-            k: training texts and related labels to name.
+            label: the uid of any label; the best label by default.
+            k: number of training texts and of related labels.
         """
         if not isinstance(text, str):
             raise SettingError(f"give one text, not {type(text).__name__}")
@@ -287,7 +290,7 @@ class Model:
             raise SettingError(f"k must be at least 1, not {k}")
         state = self.state
         if label is None:
-            chosen = self._search(state, [text], 1, "all").ids[0, 0]
+            chosen = self._search(state, [text], 1, "all", None, self.tail).ids[0, 0]
             if chosen < 0:
                 raise DataError("no label was found for this text", remedy="name one")
         else:
@@ -298,28 +301,25 @@ class Model:
 
     @cached_property
     def train_rows(self) -> TrainRows | None:
-        """The texts and targets of the training, where they were kept; read when first asked for."""
+        """The training texts and targets, if they were saved; read on first use."""
         return None if self._start.stats.train is None else self._start.stats.train()
 
     def encode(self, texts: Sequence[str], *, heads: str = "all") -> NDArray[np.float32]:
-        """Return the query vectors [n, d] that are searched with."""
+        """Return the query vectors [n, d] for search."""
         weights = self.chosen(heads)
         queries = self._asked(self.state, texts).vectors
-        vectors: NDArray[np.float32] = fold_queries(queries, weights, bias=self.has_bias(weights)).cpu().numpy()
-        return vectors
+        return fold_queries(queries, weights, bias=self.has_bias(weights)).cpu().numpy()
 
     def evaluate(self, data: Dataset | Split, split: str = "test", *, heads: str = "all") -> Report:
-        """Measure the model on a data set that has the same labels, or on one split such as ``data.test``.
+        """Evaluate the model on a data set with the same labels, or on one split such as ``data.test``.
 
-        A split alone is measured with the label frequencies of the training data, a data set
-        with its own.
+        A split is evaluated with the label frequencies of the training data, a data set with
+        its own.
         """
         if isinstance(data, Split):
             if data.targets.shape[1] != len(self.labels):
-                raise DataError(
-                    f"this split is over {data.targets.shape[1]:,} labels, the model knows {len(self.labels):,}",
-                    remedy="evaluate on the data the model was trained for",
-                )
+                what = f"this split is over {data.targets.shape[1]:,} labels, the model knows {len(self.labels):,}"
+                raise DataError(what, remedy="evaluate on the data the model was trained for")
             part, stats = data, self.stats
         else:
             self.state.check_labels(data)
@@ -328,16 +328,18 @@ class Model:
         A, B = stats.propensity
         return evaluate(best.ids, part.targets, counts=stats.counts, points=stats.points, A=A, B=B, filter=part.filter)
 
-    def _check_tail(self, tail: float | None) -> None:
+    def chosen_tail(self, tail: float | None) -> float:
+        """Return the tail asked for, or the model's own."""
         if tail is None:
-            return
+            return self.tail
         if self.fusion is None:
             raise SettingError("tail is for fused models, this one adds scores", remedy="train auto, or leave it out")
         if not 0 <= tail <= 1:
             raise SettingError(f"tail must lie in 0 to 1, not {tail}")
+        return tail
 
     def chosen(self, heads: str) -> dict[str, float]:
-        """Return the weights of the heads asked for: ``all``, or one of them by name."""
+        """Return the weights of ``all`` heads, or of the named one."""
         if heads == "all":
             return {name: weight for name, weight in self.weights.items() if weight > 0}
         if heads in self.fitted.heads:
@@ -347,7 +349,7 @@ class Model:
         return {heads: 1.0}
 
     def label_side(self) -> dict[str, LabelSide]:
-        """Return the label vectors of every head, for the labels of the training; computed once."""
+        """Return the label vectors of every head, for the trained labels; computed once."""
         return self._side
 
     @cached_property
@@ -358,26 +360,25 @@ class Model:
 
     @cached_property
     def _maker(self) -> LabelMaker:
-        """What makes new labels of texts."""
+        """The maker of new labels."""
         self.network.eval()
-        return LabelMaker(self.network, self._start.fitted, self._side, self._start.labels.texts)
+        start = self._start
+        return LabelMaker(self.network, start.fitted, self._side, start.labels.texts, start.stats.trained)
 
     def build_index(
         self, kind: str = "auto", *, heads: str = "all", queries: Sequence[str] | None = None, **settings: Any
     ) -> dict[str, Choice]:
-        """Build an index over the labels and measure it; it is used from now on and saved with the model.
+        """Build and measure an index over the labels; searches use it from now on, and ``save`` saves it.
 
-        :func:`~megalabel.model.index.build_index` says what the settings are.
+        See :func:`~megalabel.model.index.build_index` for the settings.
         """
         return build_index(self, kind, heads, queries, settings)
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False, texts: bool = True) -> None:
-        """Write the model: recipe, encoder, weights (safetensors) and labels; whole or not at all.
+        """Write the model: recipe, encoder, weights (safetensors) and labels; completely or not at all.
 
-        Labels that were added take their places among the others, as if all had been trained;
-        an index keeps them beside it, so that it need not be built again.
-        The texts of the training are kept for :meth:`explain`, as many bytes as they have;
-        ``texts=False`` leaves them out.
+        Added labels are merged with the others, as if all had been trained; an index keeps them outside, so that it
+        need not be rebuilt. The training texts are saved for :meth:`explain`; ``texts=False`` leaves them out.
         """
         save_model(self, folder, overwrite=overwrite, texts=texts)
 
@@ -387,14 +388,12 @@ class Model:
     ) -> Model:
         """Read a model that :meth:`save` wrote; a run folder works as well.
 
-        ``tail`` is in place of the recipe's: above 0, a fused model brings rare labels forward.
-        ``device`` is where the network computes, whatever it was trained on: ``cpu``, ``cuda``,
-        ``cuda:1``, ``mps``; ``auto`` is ``cuda`` if there is one, else ``cpu``.
-        An index saved with the model is mapped into memory and used; ``exact`` leaves it out.
+        ``tail`` overrides that of the recipe: above 0, a fused model promotes rare labels. ``device`` is where the
+        network computes: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; ``auto`` is ``cuda`` if there is one, else ``cpu``.
+        An index saved with the model is mapped into memory and used, unless ``exact`` is set.
         """
-        parts = load_parts(folder, device, exact=exact)
+        parts, saved, changes = load_parts(folder, device, exact=exact)
         model = cls(*parts)
-        model._check_tail(tail)
-        if tail is not None:
-            model.tail = tail
+        model.live.replay(saved, changes)
+        model.tail = model.chosen_tail(tail)
         return model

@@ -47,19 +47,22 @@ class Snapshot:
 
     def search(self, texts: Sequence[str], k: int, *, heads: str = "all", tail: float | None = None) -> TopK:
         """Return ids and scores [n, k] for texts, k at most the number of labels; ids are -1 beyond the last."""
-        return self.model._search(self.state, texts, min(k, len(self.state.labels)), heads, tail=tail)
+        most = min(k, len(self.state.labels))
+        return self.model._search(self.state, texts, most, heads, None, self.model.chosen_tail(tail))
 
     def head_scores(self, texts: Sequence[str], ids: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
         """Return the scores [n, k] of labels [n, k] by every head; where the id is -1 a score means nothing."""
         return {
-            name: answer.of(ids)
+            name: answer.score(ids)
             for name, answer in self.model._answers(self.state, self.model._asked(self.state, texts)).items()
         }
 
     def points(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many training points labels have, 0 for those added after training."""
-        train = self.model.train_rows
-        trained = self.state.first if train is None else train.targets.shape[1]
+        trained = self.state.stats.trained
+        if trained is None:  # of a model whose card does not say
+            train = self.model.train_rows
+            trained = self.state.first if train is None else train.targets.shape[1]
         return np.where(ids < trained, self.state.stats.counts[ids], 0)
 
     @staticmethod
@@ -68,16 +71,16 @@ class Snapshot:
         return _frequency(points)
 
     def find(self, words: str | None = None) -> NDArray[np.int64]:
-        """Return the ids of labels that can be found, ascending: all, or those with the words in text or uid."""
+        """Return the ids of labels that are not removed, ascending: all, or those with the words in text or uid."""
         labels = self.state.labels
         if not words:
             return np.setdiff1d(np.arange(len(labels)), self.state.removed, assume_unique=True)
         wanted = words.casefold()
         both = zip(labels.texts, labels.uids, strict=True)
-        found = [
+        matches = [
             place for place, (text, uid) in enumerate(both) if wanted in text.casefold() or wanted in uid.casefold()
         ]
-        return np.setdiff1d(np.array(found, dtype=np.int64), self.state.removed, assume_unique=True)
+        return np.setdiff1d(np.array(matches, dtype=np.int64), self.state.removed, assume_unique=True)
 
     def known(self, uid: str) -> int | None:
         """Return the id of the label with this uid; None where no label has it, or had it and was removed."""

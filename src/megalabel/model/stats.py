@@ -20,19 +20,21 @@ __all__ = ["LabelStats"]
 
 @dataclass(frozen=True)
 class LabelStats:
-    """How often each label was seen in train + val, what makes propensities of that, and where the texts are."""
+    """Label counts of train + val, the constants of their propensities, and access to the training texts."""
 
     counts: NDArray[np.int64]  # [L]
     points: int
     propensity: tuple[float, float]  # A, B
-    train: Callable[[], TrainRows] | None = None  # gives the texts, where they are kept
+    train: Callable[[], TrainRows] | None = None  # returns the training texts; None if they were not saved
+    trained: int | None = None  # number of trained labels, the first ones; None if all are, or it is not known
 
     @classmethod
     def of(cls, data: Dataset) -> LabelStats:
-        """Take over what a data set knows."""
+        """Return the frequencies of a data set."""
         rows = TrainRows.of(data)
         return cls(data.counts, data.points, data.propensity, lambda: rows)
 
     def grown(self, labels: int) -> LabelStats:
-        """Return the same with more labels, each as if seen once."""
-        return replace(self, counts=np.concatenate([self.counts, np.ones(labels, dtype=np.int64)]))
+        """Return the same with more labels, each with one point."""
+        trained = len(self.counts) if self.trained is None else self.trained
+        return replace(self, counts=np.concatenate([self.counts, np.ones(labels, dtype=np.int64)]), trained=trained)

@@ -16,11 +16,15 @@ import torch
 from megalabel._version import __version__
 from megalabel.data.dataset import Labels
 from megalabel.device import find_device
+from megalabel.disk import remove_abandoned
+from megalabel.documents import check_regular, inside, read_json, reads_saved
 from megalabel.encoders import load_encoder
 from megalabel.errors import DataError
-from megalabel.files import json_rows, writing, writing_folder
-from megalabel.fusion import Fusion
+from megalabel.files import json_rows, map_file, read_whole, writing, writing_folder
+from megalabel.fusion import FusedScores, read_fusion
+from megalabel.model.card import check_card, check_heads
 from megalabel.model.index import INDEX, load_indexes
+from megalabel.model.journal import Change, read_changes
 from megalabel.model.stats import LabelStats
 from megalabel.model.train_rows import TrainRows
 from megalabel.network.fit import Fitted
@@ -44,6 +48,7 @@ __all__ = [
     "load_head_tensors",
     "load_parts",
     "read_labels",
+    "read_sequence",
     "save_encoders",
     "save_head_tensors",
     "save_model",
@@ -65,13 +70,29 @@ class Parts(NamedTuple):
     weights: Mapping[str, float]
     stats: LabelStats
     fitted: Fitted
-    fusion: Fusion | None
+    fusion: FusedScores | None
     removed: NDArray[np.int64]
     indexes: list[ModelIndex]
 
 
-def save_model(model: Model, folder: str | PathLike[str], *, overwrite: bool, texts: bool) -> None:
-    """Write the folder that :func:`load_parts` reads, whole or not at all; ``texts`` keeps those of the training."""
+def save_model(
+    model: Model,
+    folder: str | PathLike[str],
+    *,
+    overwrite: bool,
+    texts: bool,
+    before_end: Callable[[Path, int], None] = lambda place, sequence: None,
+) -> None:
+    """Write the folder that :func:`load_parts` reads, whole or not at all.
+
+    Args:
+        model: the model.
+        folder: where to write.
+        overwrite: replace a folder that is not empty.
+        texts: keep the texts of the training.
+        before_end: is called when all is written, just before the folder takes its place: with the temporary folder
+            and the number of the last change of labels in it.
+    """
     from megalabel.recipes.load_recipe import dump_recipe
 
     state, network = model.state, model.network
@@ -90,6 +111,8 @@ def save_model(model: Model, folder: str | PathLike[str], *, overwrite: bool, te
             "format": FORMAT,
             "megalabel": __version__,
             "labels": len(state.labels),
+            "trained": len(state.labels) if state.stats.trained is None else state.stats.trained,
+            "sequence": state.sequence,
             "points": state.stats.points,
             "propensity": state.stats.propensity,
             "weights": model.weights,
@@ -99,10 +122,13 @@ def save_model(model: Model, folder: str | PathLike[str], *, overwrite: bool, te
         }
         with writing(place / "model.json") as out:
             out.write(json.dumps({**card, "seal": _seal(card)}, indent=2).encode() + b"\n")
+        before_end(place, state.sequence)
 
 
 def find_model(folder: str | PathLike[str]) -> Path:
     """Return the folder of a saved model, which may be that of its run."""
+    for place in (Path(folder) / "model", Path(folder)):
+        remove_abandoned(place.resolve())  # brings back what a save that was killed has moved away
     place = Path(folder)
     place = place / "model" if (place / "model" / "model.json").is_file() else place
     if not (place / "model.json").is_file():
@@ -112,27 +138,40 @@ def find_model(folder: str | PathLike[str]) -> Path:
     return place
 
 
-def load_parts(folder: str | PathLike[str], device: str = "auto", *, exact: bool = False) -> Parts:
+@reads_saved
+def load_parts(
+    folder: str | PathLike[str], device: str = "auto", *, exact: bool = False
+) -> tuple[Parts, int, list[tuple[int, Change]]]:
     """Read what :func:`save_model` wrote, every file checked first; the network is on the device.
 
-    ``exact`` leaves the indexes where they are.
+    ``exact`` leaves the indexes where they are. All parts are of one version, whoever saves meanwhile. The number of
+    the last change of labels in them, and the changes recorded since, are returned as well.
     """
+    place = find_model(folder)
+    return read_whole(place, "model.json", lambda: _load_parts(place, device, exact=exact))
+
+
+def _load_parts(place: Path, device: str, *, exact: bool) -> tuple[Parts, int, list[tuple[int, Change]]]:
     from megalabel.recipes.build import build_network
     from megalabel.recipes.load_recipe import load_recipe
 
     chosen = find_device(device)
-    place = find_model(folder)
     card = _read_card(place / "model.json")
     _check_files(place, {name: digest for name, digest in card["sha256"].items() if not _of_index(name)})
     labels, counts, removed = _read_labels(place / LABELS)
     recipe = load_recipe(place / "recipe.yaml")
     spaces = load_spaces(place / SPACES, list(recipe.spaces), len(labels))
     network = build_network(recipe, load_encoders(place, list(recipe.encoders)), spaces)
-    stats = LabelStats(counts, card["points"], tuple(card["propensity"]), _train_rows(place, card["sha256"]))
-    fusion = None if card["fusion"] is None else Fusion.from_dict(card["fusion"])
+    rows = _train_rows(place, card["sha256"])
+    stats = LabelStats(counts, card["points"], tuple(card["propensity"]), rows, card.get("trained"))
+    fusion = None if card["fusion"] is None else read_fusion(card["fusion"])
     fitted = Fitted.load(place / FITTED, recipe.heads)
+    check_heads(card, list(recipe.dense_heads), list(fitted.heads), place / "model.json")
     tensors = load_head_tensors(place)
-    wanted = {name: value for name, value in network.named_parameters() if name.startswith("heads.")}
+    for name in network.heads:
+        prefix = f"heads.{name}."
+        network.head(name).resize({key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)})
+    wanted = network.stored_heads()
     if {name: value.shape for name, value in tensors.items()} != {name: value.shape for name, value in wanted.items()}:
         raise DataError("the weights do not fit the recipe", path=place / HEADS)
     with torch.no_grad():
@@ -141,7 +180,9 @@ def load_parts(folder: str | PathLike[str], device: str = "auto", *, exact: bool
     network.to(chosen).eval()
     cards = [] if exact else card.get("index", [])
     indexes = [index.to(chosen) for index in load_indexes(place / INDEX, cards, list(network.heads), len(labels))]
-    return Parts(recipe, network, labels, card["weights"], stats, fitted, fusion, removed, indexes)
+    parts = Parts(recipe, network, labels, card["weights"], stats, fitted, fusion, removed, indexes)
+    sequence = card.get("sequence", 0)
+    return parts, sequence, read_changes(place, sequence)
 
 
 def save_encoders(network: Network, folder: Path, drop: Sequence[str] = ()) -> None:
@@ -161,11 +202,7 @@ def save_head_tensors(network: Network, folder: Path, drop: Sequence[str] = ()) 
     """Write the weights of every dense head but those to drop."""
     _write_tensors(
         folder / HEADS,
-        {
-            name: value.detach().cpu()
-            for name, value in network.named_parameters()
-            if name.startswith("heads.") and name.split(".")[1] not in drop
-        },
+        {name: value.cpu() for name, value in network.stored_heads().items() if name.split(".")[1] not in drop},
     )
 
 
@@ -183,12 +220,13 @@ def load_head_tensors(folder: Path) -> dict[str, Tensor]:
 def carry_heads(network: Network, folder: Path, labels: Labels) -> list[str]:
     """Give heads the weights that an earlier stage or run has for heads of the same name; return their names."""
     tensors = load_head_tensors(folder)
-    carried = [name for name in network.heads if any(key.startswith(f"heads.{name}.") for key in tensors)]
+    learning = {name.split(".")[1] for name, _ in network.named_parameters() if name.startswith("heads.")}
+    carried = [name for name in network.heads if name in learning & {key.split(".")[1] for key in tensors}]
     rows = network.label_rows()
     known = [label["uid"] for label in read_labels(folder)] if (folder / "model.json").is_file() else None
     with torch.no_grad():
-        for name, value in network.named_parameters():
-            if not name.startswith("heads.") or name.split(".")[1] not in carried:
+        for name, value in network.stored_heads().items():
+            if name.split(".")[1] not in carried:
                 continue
             saved = tensors.get(name)
             if name in rows and known is not None and known != list(labels.uids):
@@ -218,16 +256,34 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def read_labels(folder: str | PathLike[str]) -> list[dict[str, Any]]:
     """Return id, uid, text and points of the labels of a saved model, without those removed; nothing else is read."""
     place = find_model(folder)
+    return read_whole(place, "model.json", lambda: _read_label_rows(place))
+
+
+def _read_label_rows(place: Path) -> list[dict[str, Any]]:
     card = _read_card(place / "model.json")
     _check_files(place, {LABELS: card["sha256"][LABELS]})
     labels, counts, removed = _read_labels(place / LABELS)
+    places = {uid: place for place, uid in enumerate(labels.uids)}
     gone = set(removed.tolist())
-    rows = enumerate(zip(labels.uids, labels.texts, counts.tolist(), strict=True))
-    return [
+    rows = [
         {"id": label, "uid": uid, "text": text, "points": points}
-        for label, (uid, text, points) in rows
-        if label not in gone
+        for label, (uid, text, points) in enumerate(zip(labels.uids, labels.texts, counts.tolist(), strict=True))
     ]
+    for _, (kind, values) in read_changes(place, card.get("sequence", 0)):
+        if kind == "add":
+            for uid, text in zip(values["uids"], values["texts"], strict=True):
+                places[uid] = len(rows)
+                rows.append({"id": len(rows), "uid": uid, "text": text, "points": 1})
+        elif kind == "remove":
+            gone.update(places[uid] for uid in values["uids"])
+        else:
+            rows[places[values["uid"]]]["text"] = values["text"]
+    return [row for row in rows if row["id"] not in gone]
+
+
+def read_sequence(folder: Path) -> int:
+    """Return the number of the last change of labels that is part of the files of a model."""
+    return int(_read_card(folder / "model.json").get("sequence", 0))
 
 
 def _of_index(name: str) -> bool:
@@ -241,9 +297,13 @@ def _train_rows(place: Path, hashes: Mapping[str, str]) -> Callable[[], TrainRow
     if not files:
         return None
 
+    content = {Path(name).name: map_file(place / name) for name in files}  # whatever takes its place later
+
     def read() -> TrainRows:
-        _check_files(place, files)
-        return TrainRows.load(place / TRAIN)
+        for name, digest in files.items():
+            if hashlib.sha256(content[Path(name).name]).hexdigest() != digest:
+                raise DataError("this file is not as it was saved", path=place / name, remedy="copy the model again")
+        return TrainRows.load(place / TRAIN, content)
 
     return read
 
@@ -257,18 +317,17 @@ def _write_labels(path: Path, labels: Labels, counts: NDArray[np.int64], removed
 
 
 def _read_card(path: Path) -> dict[str, Any]:
-    try:
-        card = json.loads(path.read_bytes())
-        seal = card.pop("seal")
-        if card["format"] in READABLE and seal == _seal(card):
-            return dict(card)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"this model card cannot be read ({error})", path=path) from error
-    if card["format"] in READABLE:
+    card = read_json(path)
+    seal = card.pop("seal", None)
+    if card.get("format") in READABLE:
+        if seal == _seal(card):
+            check_card(card, path)
+            return card
         raise DataError("this file is not as it was saved", path=path, remedy="copy the model again")
-    newer = isinstance(card["format"], int) and card["format"] > FORMAT
+    format = card.get("format")
+    newer = isinstance(format, int) and format > FORMAT
     remedy = "update megalabel" if newer else "train it again, or use the release that saved it"
-    raise DataError(f"this model has format {card['format']}, not {FORMAT}", path=path, remedy=remedy)
+    raise DataError(f"this model has format {format!s:.60}, not {FORMAT}", path=path, remedy=remedy)
 
 
 def _seal(card: Mapping[str, Any]) -> str:
@@ -286,15 +345,18 @@ def _sha256(path: Path) -> str:
 
 
 def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
-    """Raise a DataError for the first file that is not as it was saved."""
-    for name, expected in hashes.items():
-        try:
-            digest = _sha256(folder / name)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise DataError(f"this file cannot be read, {reason}", path=folder / name) from error
-        if digest != expected:
-            raise DataError("this file is not as it was saved", path=folder / name, remedy="copy the model again")
+    """Raise a DataError for the first file that is not as it was saved, and for pipes and devices."""
+    path = folder
+    try:
+        for path in folder.rglob("*"):
+            check_regular(path)
+        for name, expected in hashes.items():
+            path = inside(folder, name)
+            if _sha256(path) != expected:
+                raise DataError("this file is not as it was saved", path=path, remedy="copy the model again")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DataError(f"this file cannot be read, {reason}", path=path) from error
 
 
 def _read_labels(path: Path) -> tuple[Labels, NDArray[np.int64], NDArray[np.int64]]:
@@ -305,4 +367,6 @@ def _read_labels(path: Path) -> tuple[Labels, NDArray[np.int64], NDArray[np.int6
         counts = np.array([row["points"] for row in rows], dtype=np.int64)
     except KeyError as error:
         raise DataError(f"a label without {error}", path=path) from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError("the points of a label are not a whole number", path=path) from error
     return labels, counts, np.flatnonzero([bool(row.get("removed")) for row in rows])

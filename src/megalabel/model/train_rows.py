@@ -13,6 +13,8 @@ from megalabel.encoders._arrays import read_part, write_part
 from megalabel.heads._rows import PARTS, pack, unpack
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from mmap import mmap
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -50,9 +52,9 @@ class TrainRows:
         write_part(folder, NAME, {"kind": NAME}, {"bytes": flat, "ends": ends, **pack("targets", targets)})
 
     @classmethod
-    def load(cls, folder: Path) -> TrainRows:
-        """Read a folder of :meth:`save`; texts are decoded on access."""
-        _, arrays = read_part(folder, NAME, (), _ARRAYS)
+    def load(cls, folder: Path, content: Mapping[str, mmap] | None = None) -> TrainRows:
+        """Read a folder of :meth:`save`, or what its files were when they were mapped; texts are decoded on access."""
+        _, arrays = read_part(folder, NAME, (), _ARRAYS, content=content)
         return cls(_PackedTexts(arrays["bytes"], arrays["ends"]), unpack("targets", arrays, folder))
 
     def rows_of(self, label: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The inputs of an encoder, cut by rows."""
+"""Split the inputs of an encoder by rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword argume
 
 
 def count_rows(inputs: Inputs) -> int | None:
-    """Return the number of rows, which all row-like inputs share; None when there are none."""
+    """Return the number of rows, which all row-like inputs share; None if there are none."""
     lengths = {name: len(value) for name, value in _entries(inputs) if _is_rows(value)}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name} has {rows}" for name, rows in lengths.items())
@@ -28,7 +28,7 @@ def count_rows(inputs: Inputs) -> int | None:
 
 
 def tensors_in(inputs: Inputs) -> Iterator[Tensor]:
-    """Yield the tensors among the inputs, those inside lists included."""
+    """Yield the tensors among the inputs, including those inside lists."""
     for _, value in _entries(inputs):
         entries = value if isinstance(value, list | tuple) else [value]
         yield from (entry for entry in entries if isinstance(entry, Tensor))
@@ -55,7 +55,7 @@ def _copy(value: Any) -> Any:
 
 
 def _is_rows(value: object) -> bool:
-    """Tell whether a value holds one entry per row: a tensor, an array, a list, a tuple or tokens."""
+    """Return whether a value holds one entry per row: a tensor, an array, a list, a tuple or tokens."""
     return isinstance(value, list | tuple | Tokens) or (hasattr(value, "shape") and len(value.shape) > 0)
 
 

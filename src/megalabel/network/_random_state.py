@@ -15,15 +15,15 @@ RandomState = dict[torch.device, Tensor]
 def devices_of(encoder: object, tensors: Iterable[Tensor]) -> set[torch.device]:
     """Return the devices of the tensors and of the encoder's parameters.
 
-    A plain function does not say where it computes: the current CUDA device is then
-    included, if CUDA is in use at all.
+    The device of a plain function is unknown: the current CUDA device is then included, if
+    CUDA is initialised.
     """
-    found = {torch.device("cpu"), *(tensor.device for tensor in tensors)}
+    devices = {torch.device("cpu"), *(tensor.device for tensor in tensors)}
     if isinstance(encoder, nn.Module):
-        found.update(parameter.device for parameter in encoder.parameters())
+        devices.update(parameter.device for parameter in encoder.parameters())
     elif torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        found.add(torch.device("cuda", torch.cuda.current_device()))
-    return found - {torch.device("meta")}
+        devices.add(torch.device("cuda", torch.cuda.current_device()))
+    return devices - {torch.device("meta")}
 
 
 def random_state(devices: Iterable[torch.device]) -> RandomState:
@@ -40,7 +40,7 @@ def random_state(devices: Iterable[torch.device]) -> RandomState:
 
 
 def restore_random_state(states: RandomState) -> None:
-    """Put every generator back to a state read before."""
+    """Restore the state of every generator."""
     for device, state in states.items():
         if device.type == "cpu":
             torch.set_rng_state(state)

@@ -1,8 +1,8 @@
-"""Heads that train no encoder: fitted once the network stands, saved and asked beside it."""
+"""Fitted heads: they train no encoder and are fitted after the network, saved with it and scored beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 from megalabel.augment.gandalf import gandalf
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.encoders.sparse import SparseEncoder
+from megalabel.errors import DataError
 from megalabel.heads.head import NGRAMS, FittedHead, FittedSettings, RowSettings
 from megalabel.heads.live import Live
 from megalabel.network.texts import TextTokens
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from megalabel.heads.head import HeadSettings, Queries
     from megalabel.network.network import Network
 
-__all__ = ["Fitted", "fit_heads"]
+__all__ = ["Fitted", "fit_heads", "make_ngrams"]
 
 COUNTS = "counts"
-SHORT = 20  # words of a text on average
+SHORT = 20  # mean words per text; longer texts need no character n-grams
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Fitted:
     """The fitted heads of a model.
 
     Args:
-        counts: [L] points of each label among the rows that were fitted on.
+        counts: [L] training points of each label.
         heads: by name.
         ngrams: turns texts into sparse rows; None if no head reads them.
     """
@@ -47,15 +48,15 @@ class Fitted:
     ngrams: SparseEncoder | None = None
 
     def answers(self, queries: Queries, live: Callable[[str], Live]) -> dict[str, Answers]:
-        """Return what each head says of the queries, over the labels as they are now."""
+        """Return the scores of each head for the queries over the current labels."""
         return {name: head.answers(queries, live(name)) for name, head in self.heads.items()}
 
     def grown(self, live: Callable[[str], Live]) -> Fitted:
-        """Return the heads over all labels, with those changed after training among the others."""
+        """Return the heads over all labels, with those changed after training merged in."""
         return replace(self, heads={name: head.grown(live(name)) for name, head in self.heads.items()})
 
     def save(self, folder: Path) -> None:
-        """Write every part into a folder of its own."""
+        """Write every part into its own folder."""
         write_part(folder / COUNTS, COUNTS, {"kind": COUNTS}, {COUNTS: self.counts})
         if self.ngrams is not None:
             self.ngrams.save(folder / NGRAMS)
@@ -64,11 +65,15 @@ class Fitted:
 
     @classmethod
     def load(cls, folder: Path, heads: Mapping[str, HeadSettings]) -> Fitted:
-        """Read what :meth:`save` wrote for the fitted heads among these."""
-        own = {name: settings for name, settings in heads.items() if isinstance(settings, FittedSettings)}
-        loaded = {name: settings.load(folder / name) for name, settings in own.items()}
+        """Read the fitted heads among these from the folder that :meth:`save` wrote."""
+        fitted = {name: settings for name, settings in heads.items() if isinstance(settings, FittedSettings)}
+        loaded = {name: settings.load(folder / name) for name, settings in fitted.items()}
+        for name, settings in fitted.items():
+            for key in type(settings).model_fields:
+                if getattr(loaded[name], key, getattr(settings, key)) != getattr(settings, key):
+                    raise DataError(f"{key} of the head {name!r} differs from the recipe", path=folder / name)
         _, arrays = read_part(folder / COUNTS, COUNTS, (), [COUNTS])
-        reads = any(settings.reads_ngrams for settings in own.values())
+        reads = any(settings.reads_ngrams for settings in fitted.values())
         return cls(arrays[COUNTS], loaded, SparseEncoder.load(folder / NGRAMS) if reads else None)
 
 
@@ -83,25 +88,26 @@ def fit_heads(
 ) -> Fitted:
     """Fit the fitted heads among ``heads`` on the train rows of a data set without augmentation.
 
-    Points of a label are counted with those of a validation part that was held out: it never takes the last one, so
-    that of the labels with few points left, too many would be right in it.
+    The points of a label are counted before validation rows are held out: among labels with few points left in
+    train, those with a validation point are over-represented.
 
     Args:
-        heads: settings by name; dense heads are passed over.
+        heads: settings by name; dense heads are skipped.
         ngrams: options of :class:`~megalabel.encoders.SparseEncoder`.
         network: the trained network.
         data: the data set.
-        seed: of everything that is drawn.
-        say: is told which head is being fitted.
+        seed: random seed.
+        say: called with a line for each head.
     """
-    own = {name: settings for name, settings in heads.items() if isinstance(settings, FittedSettings)}
+    wanted = {name: settings for name, settings in heads.items() if isinstance(settings, FittedSettings)}
     encoder = None
-    if any(settings.reads_ngrams for settings in own.values()):
-        options = _default_ngrams(data.train.texts) | dict(ngrams)
-        encoder = SparseEncoder(**options).fit([*data.train.texts, *data.labels.texts])
+    if any(settings.reads_ngrams for settings in wanted.values()):
+        texts = data.train.texts
+        words = sum(len(text.split()) for text in texts) / max(1, len(texts))
+        encoder = make_ngrams(ngrams, words).fit([*texts, *data.labels.texts])
     source = _FitData(data, seed, network, encoder)
     fitted = {}
-    for name, settings in own.items():
+    for name, settings in wanted.items():
         say(f"fitting {name}")
         fitted[name] = settings.fit(source)
     train = data.train if data.before is None else data.before.train
@@ -110,10 +116,12 @@ def fit_heads(
     return Fitted(counts, fitted, encoder)
 
 
-def _default_ngrams(texts: Sequence[str]) -> dict[str, Any]:
-    """Return options for n-grams: those of characters only where texts are short, so that words alone say little."""
-    words = sum(len(text.split()) for text in texts) / max(1, len(texts))
-    return {} if words <= SHORT else {"characters": 0}
+def make_ngrams(options: Mapping[str, Any], words: float) -> SparseEncoder:
+    """Return the unfitted encoder of n-grams for texts of this mean number of words.
+
+    By default, it has character n-grams only if texts are short, so that words alone say little.
+    """
+    return SparseEncoder(**{**({} if words <= SHORT else {"characters": 0}), **options})
 
 
 @dataclass

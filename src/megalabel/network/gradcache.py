@@ -1,17 +1,17 @@
 """Gradient cache: train on thousands of texts per step in the memory of a few dozen.
 
 A contrastive loss needs the vectors of the whole batch at once, but not the activations
-behind them. The cache encodes in chunks without a graph, lets the loss make its gradient
+behind them. The cache encodes in chunks without a graph, lets the loss compute its gradient
 with respect to the vectors, then encodes each chunk again, with a graph and the same
-random state, and sends its share of that gradient through it (Gao, Zhang, Han and
+random state, and sends its part of that gradient through it (Gao, Zhang, Han and
 Callan, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup",
 RepL4NLP 2021, section 3.2).
 
 The second round runs inside ``loss.backward()``. Every encoded input is a node of the
-graph that only writes down the gradient it receives; all of them hang from one common
-root, which autograd reaches when every one of them has spoken. The root does the second
-round in one go, so that it knows which chunk is the last (where replicas average their
-gradients) and the graph of the loss has already been freed.
+graph that only stores the gradient it receives; all nodes share one root, which autograd
+reaches after all of them. The root runs the whole second round, so that it knows which
+chunk is the last (where replicas average their gradients), and the graph of the loss has
+already been freed.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ __all__ = ["GradientCache"]
 
 
 class GradientCache:
-    """Encode in chunks so that only one chunk's activations are ever held.
+    """Encode in chunks, so that only the activations of one chunk are in memory.
 
     ``encode(encoder, *inputs, **inputs)`` returns the same vectors [n, d] as
-    ``encoder(*inputs, **inputs)``, made ``chunk_size`` rows at a time. Use them in any
+    ``encoder(*inputs, **inputs)``, computed ``chunk_size`` rows at a time. Use them in any
     torch code and call ``loss.backward()`` as usual: the gradients of the encoder are
     those of the plain call, at the price of a second forward pass. Other tensors in the
-    loss (a temperature, a bias, a table of free vectors) get theirs as always, and so
-    does a scaled loss (``GradScaler``). Queries and labels may share an encoder or not.
+    loss (a temperature, a bias, a table of free vectors) get gradients as usual, and a
+    scaled loss (``GradScaler``) works too. Queries and labels may share an encoder or not.
 
     Inputs: a tensor, a numpy array, a list, a tuple or :class:`~megalabel.types.Tokens` has
     one entry per row and is cut into chunks; a mapping is cut value by value; all must
     have the same number of rows. Everything else (numbers, strings, None, 0-d
-    tensors, other objects) is handed to every chunk as it is. The encoder may be a module,
-    a method of one, or any function; modules also tell their devices, buffers and replicas.
+    tensors, other objects) is passed to every chunk unchanged. The encoder may be a module,
+    a method of one, or any function; of modules, devices, buffers and replicas are known too.
 
     Random numbers: the state of torch's generators (CPU, and the devices of the inputs
     and of the encoder's parameters) is kept per chunk and restored for the second round,
     so dropout draws the same mask twice; the generators end where the first round left
-    them. Autocast is the same in both rounds. An encoder that draws from numpy or from a
-    generator of its own is not replayed.
+    them. Autocast is the same in both rounds. Random numbers from numpy or from the
+    encoder's own generator are not replayed.
 
     Buffers: layers that update buffers in their forward pass (running statistics of
     BatchNorm) update them in the first round only. BatchNorm in training mode sees a
@@ -89,9 +89,9 @@ class GradientCache:
     def encode(self, encoder: Callable[..., Tensor], /, *args: Any, **kwargs: Any) -> Tensor:
         """Return the vectors [n, d] of n rows, ready for a loss and a plain ``backward()``.
 
-        Without gradients (``torch.no_grad()``) this is a chunked forward pass. When all rows
-        fit in one chunk there is nothing to save and the encoder runs once, with its graph.
-        No rows at all give [0, ``encoder.dim``], or what the encoder makes of empty inputs.
+        Without gradients (``torch.no_grad()``) this is a chunked forward pass. If all rows fit
+        into one chunk, the encoder runs once, with its graph. No rows give
+        [0, ``encoder.dim``], or the encoder's result for empty inputs.
         """
         if self.chunk_size < 1:
             raise SettingError(f"chunk_size is {self.chunk_size}", remedy="give at least 1")
@@ -102,8 +102,8 @@ class GradientCache:
         dim = getattr(owner, "dim", None)
         if rows == 0 and isinstance(dim, int):
             weight = next(owner.parameters(), None) if isinstance(owner, nn.Module) else None
-            return torch.empty(0, dim, device=None if weight is None else weight.device)
-        run = _Run(encoder, (args, kwargs), rows, self.chunk_size)
+            return torch.empty(0, dim) if weight is None else weight.detach().new_empty(0, dim)
+        run = _EncoderRun(encoder, (args, kwargs), rows, self.chunk_size)
         if not torch.is_grad_enabled() or not run.trainable:
             return run.first_round(keep_state=False)
         if rows <= self.chunk_size and not run.replicas:
@@ -112,18 +112,18 @@ class GradientCache:
         return encoded
 
 
-class _Run:
-    """One encoded input: how to make its chunks, now and again."""
+class _EncoderRun:
+    """One encoded input, which can be encoded chunk by chunk a second time."""
 
     numbers: ClassVar[Iterator[int]] = count()
-    alive: ClassVar[WeakSet[_Run]] = WeakSet()
+    alive: ClassVar[WeakSet[_EncoderRun]] = WeakSet()
 
     def __init__(self, encoder: Callable[..., Tensor], inputs: Inputs, rows: int, chunk_size: int) -> None:
         self.encoder, self.inputs = encoder, inputs
         self.bounds = [(begin, min(begin + chunk_size, rows)) for begin in range(0, max(rows, 1), chunk_size)]
         self.number = next(self.numbers)
         self.states: list[RandomState] = []
-        self.task = -1  # the backward pass that brought the gradient
+        self.task = -1  # the backward pass that the gradient belongs to
         self.gradient: Tensor | None = None  # [n, d]
         tensors = list(tensors_in(inputs))
         owner = _owner(encoder)
@@ -186,7 +186,7 @@ class _Run:
     def same_autocast(self) -> Iterator[None]:
         """Run under the autocast state of ``encode``, without its cache of cast weights.
 
-        A weight cast in the first round has no graph and must not be found there by a later pass.
+        A weight cast in the first round has no graph, so a later pass must not reuse it.
         """
         with ExitStack() as stack:
             for kind, dtype, enabled in self.autocast:
@@ -205,12 +205,12 @@ def _owner(encoder: Any) -> object:
 
 
 class _Encoded(Function):
-    """Vectors whose gradient is written down for the root."""
+    """Vectors whose gradient is stored for the root."""
 
     @staticmethod
-    def forward(ctx: Any, root: Tensor, vectors: Tensor, run: _Run) -> Tensor:
+    def forward(ctx: Any, root: Tensor, vectors: Tensor, run: _EncoderRun) -> Tensor:
         ctx.run = run
-        _Run.alive.add(run)
+        _EncoderRun.alive.add(run)
         return vectors
 
     @staticmethod
@@ -221,7 +221,7 @@ class _Encoded(Function):
 
 
 class _Root(Function):
-    """Reached once per backward pass, after every encoded input that takes part in it."""
+    """Runs once per backward pass, after all encoded inputs of that pass."""
 
     @staticmethod
     def forward(ctx: Any, start: Tensor) -> Tensor:
@@ -231,11 +231,11 @@ class _Root(Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> None:
         task = torch._C._current_graph_task_id()
-        runs = sorted((run for run in list(_Run.alive) if run.task == task), key=lambda run: run.number)
+        runs = sorted((run for run in list(_EncoderRun.alive) if run.task == task), key=lambda run: run.number)
         _second_round(runs)
 
 
-_roots: list[Tensor] = []  # at most one; it holds no reference to what hangs from it
+_roots: list[Tensor] = []  # at most one; it holds no reference to its nodes
 
 
 def _root() -> Tensor:
@@ -244,7 +244,7 @@ def _root() -> Tensor:
     return _roots[0]
 
 
-def _second_round(runs: list[_Run]) -> None:
+def _second_round(runs: list[_EncoderRun]) -> None:
     """Replay every chunk of every run; replicas average their gradients at their last chunk."""
     jobs = [(run, chunk) for run in runs for chunk in range(len(run.bounds))]
     last = {replica: place for place, (run, _) in enumerate(jobs) for replica in run.replicas}
@@ -265,7 +265,7 @@ def _second_round(runs: list[_Run]) -> None:
 
 @contextmanager
 def _kept(devices: Iterable[torch.device], buffers: list[Tensor]) -> Iterator[None]:
-    """Leave random generators and buffers as they were."""
+    """Restore random generators and buffers afterwards."""
     state = random_state(devices)
     before = [(buffer, buffer.clone()) for buffer in buffers]
     try:

@@ -1,4 +1,4 @@
-"""Where the weights of dense heads start: each head sets its own, from texts and train points."""
+"""Initialise dense heads: each head sets its weights from texts and train points."""
 
 from __future__ import annotations
 
@@ -24,10 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = ["init_heads"]
 
+_BLOCK = 16_384  # labels whose texts are encoded at once
+
 
 @torch.no_grad()
 def init_heads(
-    network: Network, targets: csr_matrix, queries: TextTokens, labels: TextTokens, *, keep: Sequence[str] = ()
+    network: Network,
+    targets: csr_matrix,
+    queries: TextTokens,
+    labels: TextTokens,
+    *,
+    keep: Sequence[str] = (),
+    seed: int = 0,
 ) -> None:
     """Let every head set its free vectors and biases; see :meth:`megalabel.heads.dense.DenseHead.init`.
 
@@ -36,12 +44,13 @@ def init_heads(
         targets: [N, L] relevance of the train points.
         queries: their texts.
         labels: the texts of the labels.
-        keep: heads that stay as they are, such as those taken over from an earlier stage.
+        keep: heads that are not initialised, such as those of an earlier stage.
+        seed: random seed.
     """
     network.eval()
     for name in network.heads:
         if name not in keep:
-            network.head(name).init(_InitData(network, name, targets, queries, labels))
+            network.head(name).init(_InitData(network, name, targets, queries, labels, seed))
 
 
 @dataclass
@@ -53,14 +62,15 @@ class _InitData:
     label_targets: csr_matrix
     queries: TextTokens
     labels: TextTokens
+    seed: int
 
     @cached_property
     def targets(self) -> csr_matrix:
         return self.network.space(self.name).targets(self.label_targets)
 
     @property
-    def own(self) -> range:
-        return self.network.head(self.name).own
+    def shard(self) -> range:
+        return self.network.head(self.name).shard
 
     def points(self) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
         for rows, sides in query_blocks(self.network, self.queries):
@@ -71,6 +81,12 @@ class _InitData:
             head = self.network.head(self.name)
             return torch.zeros(stop - start, head.dim, device=self.network.device)
         return query_side(self.network, self.labels.cut(start, stop))[self.name]
+
+    def all_texts(self) -> Tensor:
+        ranks, shard = self.network.ranks, self.network.shard
+        starts = range(shard.start, shard.stop, _BLOCK)
+        parts = [self.texts(start, min(start + _BLOCK, shard.stop)) for start in starts]
+        return ranks.gather(torch.cat(parts), ranks.sizes(self.network.labels))
 
     def label_vectors(self) -> Tensor:
         if self.network.space(self.name).members is not None:

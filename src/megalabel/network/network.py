@@ -1,16 +1,18 @@
-"""The network a recipe describes: named encoders, the heads on them, and the label spaces they score."""
+"""The network of a recipe: named encoders, dense heads, and the label spaces they score."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
 
 from megalabel.errors import SettingError, nearest
-from megalabel.heads.dense import DenseHead, DenseSettings, Temperature
+from megalabel.heads.dense import DenseHead, DenseSettings
+from megalabel.heads.temperature import Temperature
 from megalabel.network.gradcache import GradientCache
 from megalabel.network.spaces import LabelSpace
 from megalabel.network.texts import TextTokens
@@ -35,16 +37,16 @@ _BFLOAT16_CAPABILITY = (8, 0)  # compute capability; older devices emulate bfloa
 class Network(nn.Module):
     """Encoders and dense heads, over label spaces.
 
-    ``to(device)`` moves it as any module; texts come as token ids and go to where the weights are. Encoders compute
-    in ``precision``, heads and losses in float32. With several ranks, each holds the free vectors and biases of its
-    own share of every space, and everything else.
+    ``to(device)`` moves it like any module; texts are token ids, moved to the device of the weights. Encoders
+    compute in ``precision``, heads and losses in float32. With several ranks, each holds the free vectors and biases
+    of its shard of every space, and a full copy of everything else.
 
     Args:
-        heads: settings by name; fitted heads are passed over, they live beside the network.
+        heads: settings by name; fitted heads are skipped, they are not part of the network.
         encoders: encoders as in :class:`megalabel.types.Encoder`, by name; the first is the default.
-        spaces: label spaces by name; ``labels`` is one of them. A number stands for that many labels.
+        spaces: label spaces by name; ``labels`` is one of them. A number means that many labels.
         lengths: (query_length, label_length) by encoder: tokens kept of each text; None keeps all.
-        precision: of the encoders: auto, float32 or bfloat16; auto is bfloat16 for transformers on CUDA.
+        precision: precision of the encoders: auto, float32 or bfloat16; auto is bfloat16 for transformers on CUDA.
         frozen: encoders and heads, by name, that are not trained.
         ranks: the processes that train together.
     """
@@ -82,7 +84,7 @@ class Network(nn.Module):
         return settings.build(
             size=space.size,
             encoder_dim=int(self.encoders[settings.encoder or self.default].dim),  # type: ignore[arg-type]
-            own=None if self.ranks.alone else self.ranks.share(space.size),
+            shard=None if self.ranks.alone else self.ranks.share(space.size),
             temperature=temperature if share is None else shared.setdefault(share, temperature),
         )
 
@@ -99,7 +101,14 @@ class Network(nn.Module):
             self._part(name).eval()
         return self
 
-    # ------------------------------------------------------------------ its parts
+    def trained_heads(self) -> list[str]:
+        """Return the heads whose losses a step computes: those that learn, and those that propose their candidates."""
+        settings = {name: self.head(name).settings for name in self.heads}
+        learn = [name for name in settings if settings[name].learns(name, self.frozen, self.default)]
+        sources = {candidates.source for name in learn if (candidates := settings[name].candidates) is not None}
+        return [name for name in settings if name in sources or name in learn]
+
+    # ------------------------------------------------------------------ parts
 
     @property
     def labels(self) -> int:
@@ -107,7 +116,7 @@ class Network(nn.Module):
         return self.spaces[LABELS].size
 
     @property
-    def own(self) -> range:
+    def shard(self) -> range:
         """The labels whose rows this process holds."""
         return self.ranks.share(self.labels)
 
@@ -123,7 +132,7 @@ class Network(nn.Module):
 
     @property
     def needs_text(self) -> bool:
-        """Whether some head wants label texts encoded."""
+        """Whether some head needs encoded label texts."""
         return any(self.head(name).needs_text for name in self.heads)
 
     def head(self, name: str) -> DenseHead:
@@ -147,7 +156,9 @@ class Network(nn.Module):
     def text_head(self) -> str | None:
         """Return the first head over the labels whose vectors are their encoded texts and nothing else, if any."""
         names = (name for name in self.heads if self.space(name).members is None)
-        return next((name for name in names if self.head(name).needs_text and self.head(name).table is None), None)
+        heads = {name: self.head(name) for name in names}
+        pure = (name for name, head in heads.items() if head.needs_text and not head.tables())
+        return next((name for name in pure if not self.head(name).settings.reads_points), None)
 
     def mining_head(self) -> str:
         """Return the head whose vectors cluster queries and mine hard negatives.
@@ -157,8 +168,19 @@ class Network(nn.Module):
         names = [name for name in self.heads if self.space(name).members is None]
         return next((name for name in names if self.head(name).needs_text), names[0])
 
-    def label_rows(self) -> dict[str, nn.Parameter]:
-        """Return the parameters with a row for each label that is here, by name: free vectors and biases."""
+    def stored(self) -> dict[str, Tensor]:
+        """Return every parameter once, and what else the modules say belongs to their state (a running mean, say)."""
+        parameters = dict(self.named_parameters())
+        again = {name for name, _ in self.named_parameters(remove_duplicate=False)}
+        buffers = {name: value for name, value in self.state_dict().items() if name not in again}
+        return {name: value.detach() for name, value in (parameters | buffers).items()}
+
+    def stored_heads(self) -> dict[str, Tensor]:
+        """Return those of :meth:`stored` that belong to heads."""
+        return {name: value for name, value in self.stored().items() if name.startswith("heads.")}
+
+    def label_rows(self) -> dict[str, Tensor]:
+        """Return the tensors with one row per label of the shard, by name: free vectors, biases, clusters."""
         return {
             f"heads.{head}.{name}": getattr(self.head(head), name)
             for head in self.heads
@@ -166,10 +188,10 @@ class Network(nn.Module):
         }
 
     def row_owner(self, parameter: str) -> range:
-        """Return the rows of one of :meth:`label_rows` that are here."""
-        return self.head(parameter.split(".")[1]).own
+        """Return which rows of one of :meth:`label_rows` this process holds."""
+        return self.head(parameter.split(".")[1]).shard
 
-    def sharded(self) -> dict[str, nn.Parameter]:
+    def sharded(self) -> dict[str, Tensor]:
         """Return those of :meth:`label_rows` if other ranks hold other rows of them."""
         return {} if self.ranks.alone else self.label_rows()
 
@@ -201,7 +223,7 @@ class Network(nn.Module):
         return sorted(wanted, key=lambda layer: (layer is None, layer))
 
     def tapped(self, vectors: Tensor, encoder: str, head: str) -> Tensor:
-        """Return what a head reads of the vectors of an encoder: [n, d], of [n, d] or of [n, layers, d]."""
+        """Return the vectors [n, d] that a head reads from those of an encoder, [n, d] or [n, layers, d]."""
         if vectors.dim() == 2:
             return vectors
         return vectors[:, self.layers(encoder).index(self.head(head).settings.layer)]
@@ -215,15 +237,15 @@ class Network(nn.Module):
         encoder = self.encoders[name]
         with self.autocast(name):
             vectors: Tensor = encoder.encode(distinct, max_length=length, **self._taps(name))  # type: ignore[operator]
-        return _spread(vectors.to(next(self.parameters())), inverse)  # where the weights are, and of their type
+        return _spread(vectors.to(next(self.parameters())), inverse)  # on the device and in the type of the weights
 
     def encode_with_gradient(
         self, cache: GradientCache, name: str, queries: Tokens | None, labels: Tokens | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return the vectors of queries and of label texts through the gradient cache, each distinct text once.
 
-        Where both are cut alike and fit into one chunk they are encoded in one go: the table of a bag then gets one
-        gradient, where adding up two takes a sixth of a step.
+        If both have the same maximum length and fit into one chunk, they are encoded in one call: the table of a bag
+        then gets one gradient; adding up two would take a sixth of a step.
         """
         lengths = self.length(name, labels=False), self.length(name, labels=True)
         sides = [None if tokens is None else tokens.unique() for tokens in (queries, labels)]
@@ -241,7 +263,8 @@ class Network(nn.Module):
 
     def _vectors(self, cache: GradientCache, name: str, tokens: Tokens, length: int | None) -> Tensor:
         with self.autocast(name):
-            vectors = cache.encode(self.encoders[name], tokens, max_length=length, **self._taps(name))
+            encoder = partial(self.encoders[name], **self._taps(name))  # bound: layers are no rows to cut into chunks
+            vectors = cache.encode(encoder, tokens, max_length=length)
         return vectors if vectors.dtype == torch.float64 else vectors.float()
 
     def _taps(self, name: str) -> dict[str, tuple[int, ...]]:

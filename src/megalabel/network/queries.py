@@ -1,4 +1,4 @@
-"""Texts that are asked about, and labels that are new: what heads read of them, computed once."""
+"""Queries and new labels: their features, computed once for all heads."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AskedTexts", "LabelMaker"]
 
-NEAREST = 10  # labels that a new one is made of
-TEMPERATURE = 0.05  # of their weights, where no text head has one
+NEAREST = 10  # neighbours of a new label
+TEMPERATURE = 0.05  # of their weights, if there is no text head
 
 
 @dataclass
@@ -58,22 +58,31 @@ class AskedTexts:
 
 
 class LabelMaker:
-    """Makes what each head keeps of labels that it was not trained on, from their texts alone.
+    """Computes what each head stores for labels that it was not trained on, from their texts.
 
-    Every kind of head has a rule of its own (its ``new_rows``). What several rules need is computed here: the
-    nearest labels by text, and the rare labels, those seen least often, from whose norms and biases the median is
-    taken. Text is compared by the first head whose label vectors are encoded texts, by plain encoder vectors if
-    there is none.
+    Every kind of head has its own rule (``new_rows``). This class computes what several rules share: the nearest
+    labels by text, and the rare labels, those with the fewest points, whose median norms and biases are used. Texts
+    are compared by the first head whose label vectors are encoded texts, or by encoder vectors if there is none.
 
     Args:
-        network: encoders and heads as trained.
-        fitted: heads that train no encoder, and how often each label of the training was seen.
-        side: label vectors of the training by head.
-        texts: label texts of the training.
+        network: the trained network.
+        fitted: the fitted heads, with the number of points of each trained label.
+        side: vectors of the trained labels, by head.
+        texts: texts of the trained labels.
+        trained: number of trained labels, if the labels after them were added later and saved with the others. New
+            labels are computed from trained ones only, so that they are the same before and after a save.
     """
 
-    def __init__(self, network: Network, fitted: Fitted, side: Mapping[str, LabelSide], texts: Sequence[str]) -> None:
-        self.network, self.fitted, self.side, self.texts = network, fitted, side, texts
+    def __init__(
+        self,
+        network: Network,
+        fitted: Fitted,
+        side: Mapping[str, LabelSide],
+        texts: Sequence[str],
+        trained: int | None = None,
+    ) -> None:
+        self.network, self.fitted, self.side, self.texts = network, fitted, side, texts[:trained]
+        self.counts, self.trained = fitted.counts[:trained], trained
 
     @torch.no_grad()
     def rows(self, ids: NDArray[np.int64], texts: Sequence[str], *, added: bool) -> Rows:
@@ -102,15 +111,15 @@ class LabelMaker:
 
     @cached_property
     def rare(self) -> NDArray[np.int64]:
-        """Ids of the labels with the fewest train points, at least one where any label has one."""
-        counts = self.fitted.counts
+        """Ids of the labels with the fewest train points, at least one point if any label has one."""
+        counts = self.counts
         return np.flatnonzero(counts == counts[counts > 0].min()) if counts.any() else np.arange(len(counts))
 
     def nearest(self, new: _NewTexts) -> tuple[Tensor, Tensor]:
         """Return the labels [n, m] with train points that are nearest to new texts, and weights that sum to 1."""
         index, temperature = self._text_index
         name = self.network.text_head()
-        vectors = new.plain() if name is None else self.network.head(name).projection(new.encoded(name))
+        vectors = new.plain() if name is None else self.network.head(name).project(new.encoded(name), search=True)
         near = index.search(normalize(vectors, dim=1), min(NEAREST, len(index)))
         weights = (torch.from_numpy(near.scores) / temperature).softmax(dim=1)
         return torch.from_numpy(np.maximum(near.ids, 0)), weights
@@ -119,16 +128,18 @@ class LabelMaker:
     def _text_index(self) -> tuple[ExactIndex, float]:
         """The texts of the labels that have train points, as unit vectors, and a temperature."""
         name = self.network.text_head()
-        vectors = self._plain(self.network.tokenise(self.texts)) if name is None else self.side[name].vectors
+        vectors = (
+            self._plain(self.network.tokenise(self.texts)) if name is None else self.side[name].vectors[: self.trained]
+        )
         if name is None or not self.network.head(name).search_normalise:
             vectors = normalize(vectors, dim=1)
-        unseen = np.flatnonzero(self.fitted.counts == 0)
+        unseen = np.flatnonzero(self.counts == 0)
         index = ExactIndex(vectors)
         temperature = TEMPERATURE if name is None else float(self.network.head(name).temperature())
         return index.remove(unseen) if len(unseen) < len(index) else index, temperature
 
     def _plain(self, texts: TextTokens) -> Tensor:
-        """Return label texts by the first encoder, without any head."""
+        """Return label texts encoded by the first encoder, without a head."""
         name = self.network.default
         vectors = self.network.encode(name, texts[name], self.network.length(name, labels=True))
         return vectors if vectors.dim() == 2 else vectors[:, -1]

@@ -1,4 +1,4 @@
-"""Label spaces: what a head scores, the labels themselves or groups of them."""
+"""Label spaces: what a head scores, either the labels or groups of labels."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LabelSpace:
     def targets(self, targets: sparse.csr_matrix) -> sparse.csr_matrix:
         """Return relevance [N, size] from that of labels [N, L].
 
-        A row is as relevant for a group as for its labels together, at most 1.
+        The relevance of a group is the sum over its labels, at most 1.
         """
         if self.members is None:
             return targets
@@ -72,7 +72,7 @@ class LabelSpace:
         return first
 
     def relation(self, finer: LabelSpace) -> sparse.csr_matrix | None:
-        """Return [size, finer.size], 1 where a group holds a label of one of the finer space; None for one space."""
+        """Return [size, finer.size], 1 if a group shares a label with a finer one; None for the same space."""
         if self.name == finer.name:
             return None
         if self.members is None:
@@ -111,7 +111,7 @@ class PartitionSettings(Settings):
     """Balanced clusters of labels, by the mean of the vectors of their train points."""
 
     kind: Literal["partition"] = "partition"
-    size: PositiveInt  # clusters, at most one per label
+    size: PositiveInt  # number of clusters, at most one per label
 
     def build(
         self, name: str, targets: sparse.csr_matrix, points: Callable[[], NDArray[np.float32]], seed: int
@@ -135,7 +135,7 @@ else:
 
 
 def group_dataset(data: Dataset, space: LabelSpace) -> Dataset:
-    """Return the same points with the groups of a space for labels; filter pairs are dropped.
+    """Return the same points with the groups of a space as labels; filter pairs are dropped.
 
     >>> data = Dataset.from_lists(
     ...     train=[("a", [0, 2]), ("b", [1]), ("c", [3])], test=[("d", [2])], labels=["w", "x", "y", "z"])

@@ -1,4 +1,4 @@
-"""Texts as the tokens of every encoder that reads them."""
+"""Texts tokenised for every encoder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TextTokens:
 
     @classmethod
     def stored(cls, texts: Sequence[str], encoders: Mapping[str, nn.Module]) -> TextTokens:
-        """Tokenise through the token store: each text once, mapped from disk."""
+        """Tokenise through the token store: tokens are computed once and mapped from disk."""
         return cls._by(lambda encoder: store_tokens(texts, encoder), encoders)
 
     @classmethod
@@ -44,7 +44,7 @@ class TextTokens:
 
     @classmethod
     def _by(cls, tokenise: Callable[[Any], Tokens], encoders: Mapping[str, nn.Module]) -> TextTokens:
-        """Tokenise once for all encoders whose tokens are the same."""
+        """Tokenise once for all encoders with the same tokenisation."""
         known: dict[str, Tokens] = {}
         by_encoder = {}
         for name, encoder in encoders.items():
@@ -57,6 +57,10 @@ class TextTokens:
 
     def __getitem__(self, encoder: str) -> Tokens:
         return self.by_encoder[encoder]
+
+    def __add__(self, other: TextTokens) -> TextTokens:
+        """Return the texts of both, one after the other."""
+        return TextTokens({name: tokens + other[name] for name, tokens in self.by_encoder.items()})
 
     def take(self, rows: NDArray[np.integer[Any]] | Sequence[int]) -> TextTokens:
         """Return texts ``rows`` in that order."""

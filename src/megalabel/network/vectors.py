@@ -1,4 +1,4 @@
-"""The two sides of a search: query and label vectors of every dense head, folded into one index."""
+"""Query and label vectors of every dense head, and their concatenation for one index."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from megalabel.network.texts import TextTokens
 
 __all__ = [
+    "QUERY_BLOCK",
     "LabelSide",
     "all_queries",
     "fold_labels",
@@ -27,12 +28,12 @@ __all__ = [
     "query_side",
 ]
 
-_BLOCK = 16_384  # queries whose vectors are held at once
+QUERY_BLOCK = 16_384  # queries per block
 
 
 @dataclass(frozen=True)
 class LabelSide:
-    """Vectors [L, d] and bias [L] (or None) of all labels, or a rank's own, for one head."""
+    """Vectors [L, d] and bias [L] (or None) of one head, of all labels or of a rank's shard."""
 
     vectors: Tensor
     bias: Tensor | None
@@ -42,9 +43,9 @@ class LabelSide:
 def query_side(network: Network, texts: TextTokens) -> dict[str, Tensor]:
     """Return the vectors [Q, d] of queries for every head, ready for search.
 
-    A head with a bias has its vectors divided by its temperature, so that product and bias keep the proportion they
-    were trained in; the others give plain products. Vectors stay on the network's device, except on MPS: search
-    needs float64, which it does not have.
+    The vectors of a head with a bias are divided by its temperature, so that product and bias have the same
+    proportion as in training; other heads give plain products. Vectors stay on the network's device, except on MPS,
+    which lacks the float64 that search needs.
     """
     encoded = network.encode_queries(texts)
     sides = {}
@@ -58,15 +59,15 @@ def query_side(network: Network, texts: TextTokens) -> dict[str, Tensor]:
 def query_blocks(network: Network, texts: TextTokens) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
     """Yield the rows of each block of queries and their :func:`query_side`: memory does not grow with the queries.
 
-    With several ranks, each encodes its share of every block, and all get the whole.
+    With several ranks, each encodes its share of every block, and all get all vectors.
     """
     ranks = network.ranks
-    for rows, own in own_queries(network, texts):
-        yield rows, {name: ranks.gather(part, ranks.sizes(len(rows))) for name, part in own.items()}
+    for rows, share in own_queries(network, texts):
+        yield rows, {name: ranks.gather(part, ranks.sizes(len(rows))) for name, part in share.items()}
 
 
 def all_queries(network: Network, texts: TextTokens) -> dict[str, Tensor]:
-    """Return the :func:`query_side` of all queries; with several ranks, each encodes some and all get the whole."""
+    """Return the :func:`query_side` of all queries; with several ranks, each encodes a share and all get all."""
     if network.ranks.alone:
         return query_side(network, texts)
     blocks = [sides for _, sides in query_blocks(network, texts)]
@@ -75,8 +76,8 @@ def all_queries(network: Network, texts: TextTokens) -> dict[str, Tensor]:
 
 def own_queries(network: Network, texts: TextTokens) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
     """Yield the rows of each block of queries, and the :func:`query_side` of this rank's share of them."""
-    for start in range(0, len(texts), _BLOCK):
-        rows = np.arange(start, min(start + _BLOCK, len(texts)))
+    for start in range(0, len(texts), QUERY_BLOCK):
+        rows = np.arange(start, min(start + QUERY_BLOCK, len(texts)))
         share = network.ranks.share(len(rows))
         yield rows, query_side(network, texts.take(rows[share.start : share.stop]))
 
@@ -85,13 +86,13 @@ def own_queries(network: Network, texts: TextTokens) -> Iterator[tuple[NDArray[n
 def label_side(network: Network, texts: TextTokens | None) -> dict[str, LabelSide]:
     """Return the vectors and bias of all labels for every head; ``texts`` are those of the labels.
 
-    A head over groups of labels gives every label the vector of its group. With several ranks, each process makes
-    those of its own labels, and keeps them.
+    A head over groups of labels gives every label the vector of its group. With several ranks, each
+    computes those of its shard only.
     """
     encoded: dict[str, Tensor] = {}
     if network.needs_text and texts is not None:
-        own = texts if network.ranks.alone else texts.cut(network.own.start, network.own.stop)
-        encoded = network.encode_labels(own)
+        shard = texts if network.ranks.alone else texts.cut(network.shard.start, network.shard.stop)
+        encoded = network.encode_labels(shard)
     sides = {}
     for name in network.heads:
         head, encoder = network.head(name), network.label_encoder(name)
@@ -103,11 +104,11 @@ def label_side(network: Network, texts: TextTokens | None) -> dict[str, LabelSid
 
 
 def _of_labels(network: Network, name: str, side: LabelSide) -> LabelSide:
-    """Return the side of the labels from that of the groups they are in."""
+    """Return vectors and bias of the labels from those of their groups."""
     space, ranks = network.space(name), network.ranks
     if space.members is None:
         return side
-    groups = torch.from_numpy(space.group_of[network.own.start : network.own.stop]).to(side.vectors.device)
+    groups = torch.from_numpy(space.group_of[network.shard.start : network.shard.stop]).to(side.vectors.device)
     sizes = ranks.sizes(space.size)
     vectors = ranks.gather(side.vectors, sizes).index_select(0, groups)
     return LabelSide(vectors, None if side.bias is None else ranks.gather(side.bias, sizes).index_select(0, groups))
@@ -118,7 +119,7 @@ def _searchable(part: Tensor) -> Tensor:
 
 
 def fold_queries(side: Mapping[str, Tensor], weights: Mapping[str, float], *, bias: bool) -> Tensor:
-    """Put the heads side by side: <folded query, folded label> is the weighted sum of their scores."""
+    """Concatenate the heads: <folded query, folded label> is the weighted sum of their scores."""
     parts = [weights[name] * side[name] for name in weights]
     if bias:
         parts.append(parts[0].new_ones(len(parts[0]), 1))
@@ -126,7 +127,7 @@ def fold_queries(side: Mapping[str, Tensor], weights: Mapping[str, float], *, bi
 
 
 def fold_labels(side: Mapping[str, LabelSide], weights: Mapping[str, float]) -> tuple[Tensor, bool]:
-    """Return the folded label vectors, and whether their last column is a bias."""
+    """Return the folded (weighted, concatenated) label vectors, and whether their last column is a bias."""
     parts = [side[name].vectors for name in weights]
     biases = [weights[name] * bias for name in weights if (bias := side[name].bias) is not None]
     if biases:

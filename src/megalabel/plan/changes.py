@@ -155,7 +155,17 @@ def _projection(load: Workload) -> Ladder:
             for key, value in none.items()
             if getattr(head.settings, key) != value
         }
-        yield from _set(load, shorter | unprojected)
+        yield from _set(load, shorter | unprojected | _without_projections(load, none))
+
+
+def _without_projections(load: Workload, none: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the optimiser of heads becomes where none of them has a projection: no key without effect."""
+    optimiser, heads = load.recipe.training.heads, [head.settings.model_copy(update=none) for head in load.heads]
+    if optimiser is None or any(head.has_matrix for head in heads):
+        return {}
+    if not any(head.has_weights for head in heads):
+        return {"training.heads": None}
+    return {"training.heads.weight_decay": 0.0} if optimiser.weight_decay else {}
 
 
 def _tables(load: Workload) -> Ladder:

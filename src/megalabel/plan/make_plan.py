@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from megalabel.cost import FLOAT
 from megalabel.encoders.cost import find_tokenizer
 from megalabel.encoders.text_size import TextSize
 from megalabel.errors import SettingError, nearest
-from megalabel.heads.cost import FLOAT
+from megalabel.index.choose_index import code_bytes
+from megalabel.index.cost import search_cost
 from megalabel.plan.changes import Change, change_recipe, changes_that_help, dim_settings, fits, remedy
 from megalabel.plan.machine import BANDWIDTH, Machine, gpu_memory, has_gpu, main_memory
 from megalabel.plan.memory import largest_stage
@@ -21,8 +23,8 @@ from megalabel.plan.workload import Sizes, Workload
 from megalabel.recipes.load_recipe import load_recipe
 
 if TYPE_CHECKING:
+    from megalabel.cost import Part
     from megalabel.data.dataset import Dataset
-    from megalabel.heads.cost import Part
     from megalabel.plan.memory import Memory
     from megalabel.plan.work import Work
     from megalabel.recipes.schema import Recipe
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "plan", "plan_workload"]
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
-_PER_BYTE = 8  # numbers of a vector per byte of a code, as `megalabel index` chooses them
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ class Plan:
     def index_bytes(self) -> dict[str, float]:
         """Memory of search after training: exact, and with codes in place of vectors, which may stay on disk."""
         labels, dim = self.sizes.labels, self.workload.dim
-        return {"exact": labels * dim * FLOAT, "pq": labels * (max(1, dim // _PER_BYTE) + 8.0)}
+        codes = search_cost("ivf", labels, dim, pq=code_bytes(dim))
+        return {"exact": labels * dim * FLOAT, "pq": labels * codes.label_bytes}
 
     @property
     def seconds(self) -> float | None:
@@ -126,6 +128,20 @@ class Plan:
         if self.machine.flops is None:
             return None
         return self.work.seconds(self.machine.devices, self.machine.flops, self.machine.bandwidth)
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all epochs and stages; a refit is not counted."""
+        return sum(stage.steps * stage.recipe.training.epochs for stage in self.whole.stages())
+
+    @property
+    def total_texts(self) -> int:
+        """Texts that these steps encode."""
+        return sum(
+            stage.steps * stage.recipe.training.epochs * (encoder.queries + encoder.labels)
+            for stage in self.whole.stages()
+            for encoder in stage.encoders
+        )
 
     @cached_property
     def published(self) -> list[PublishedCost]:
@@ -255,21 +271,17 @@ def _sizes(
     query_tokens: float | None,
     label_tokens: float | None,
 ) -> Sizes:
+    given: dict[str, Any] = {"points": points, "labels": labels, "labels_per_point": labels_per_point}
+    for name, tokens in (("query", query_tokens), ("label", label_tokens)):
+        given[name] = None if tokens is None else TextSize.of_tokens(_positive(f"{name}_tokens", tokens))
+    given = {name: value for name, value in given.items() if value is not None}
     if data is not None:
         tokenizer = None if recipe.encoder.kind == "bag" else find_tokenizer(recipe.encoder)
-        sizes = Sizes.of(data, tokenizer)
-    elif points is None or labels is None:
-        missing = " and ".join(name for name, value in (("points", points), ("labels", labels)) if value is None)
+        return replace(Sizes.of(data, tokenizer), **given)
+    if points is None or labels is None:
+        missing = " and ".join(name for name in ("points", "labels") if name not in given)
         raise SettingError(f"the number of {missing} is not given", remedy="give points and labels, or a data set")
-    else:
-        each = min(5.0, _positive("labels", labels))
-        sizes = Sizes(_positive("points", points), labels, each)
-    given: dict[str, Any] = {"points": points, "labels": labels, "labels_per_point": labels_per_point}
-    changes = {name: _positive(name, value) for name, value in given.items() if value is not None}
-    for name, tokens in (("query", query_tokens), ("label", label_tokens)):
-        if tokens is not None:
-            changes[name] = TextSize.of_tokens(_positive(f"{name}_tokens", tokens))
-    return replace(sizes, **changes)
+    return Sizes(**{"labels_per_point": min(5.0, labels), **given})
 
 
 def _positive(name: str, value: Any) -> Any:

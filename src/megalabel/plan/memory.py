@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from megalabel.encoders._base import _GROUP as ENCODED
-from megalabel.encoders._token_table import _COUNTED
-from megalabel.heads.cost import FLOAT, Part, in_main_memory, tensor
-from megalabel.index import ExactIndex
-from megalabel.network.vectors import _BLOCK as VECTORS
+from megalabel.cost import FLOAT, Part, in_main_memory, tensor
+from megalabel.index.cost import search_cost
+from megalabel.index.exact import BATCH, BLOCK
+from megalabel.network.vectors import QUERY_BLOCK
 from megalabel.plan.numbers import show_bytes
 from megalabel.plan.step import step_moments
 
 if TYPE_CHECKING:
-    from megalabel.batching.settings import NegativeSettings
+    from megalabel.batching.negatives import NegativeSettings
     from megalabel.encoders.text_size import TextSize
     from megalabel.plan.workload import Workload
     from megalabel.recipes.optimisers import OptimiserSettings
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["PROGRAM", "Memory", "largest_stage", "memory", "weight_bytes"]
 
 PROGRAM = 270e6  # Python with torch, numpy and scipy
-_LIBRARIES = 180e6  # loaded with the first texts, steps and searches: tokenizer, fast products, compiled loops
+# Loaded with the first texts, steps and searches, as measured on tiny trainings: torch's optimisers and products 85 MB,
+# numba with LLVM and its loops 110, a tokenizer 25, the rest Python.
+_LIBRARIES = 235e6
 _DRIVER = 600e6  # taken by the driver of a GPU and its libraries
 _OBJECT, _ROUND, _NAME = 49, 16, 10  # bytes of a Python string beside its characters, its rounding; characters of a uid
-_COUNTED_TOKEN, _LOOKED_UP = 29, 110  # bytes per token whose frequency is counted, per label whose name is looked up
+_LOOKED_UP = 110  # bytes per label whose name is looked up
 _COLUMN, _CELL = 36, 24  # bytes per column of n-grams, and per n-gram of a row
-_SEARCH = ExactIndex.__init__.__kwdefaults__ or {}
-_SCORES = int(_SEARCH["batch_size"]), int(_SEARCH["block"])  # of a search at a time
 _ONCE = ("reading", "clusters of labels", "start")  # moments before the first step; all others recur
 
 
@@ -64,6 +63,7 @@ class Memory:
 def memory(load: Workload) -> Memory:
     """Return all that one device holds in a training of one stage, moment by moment."""
     best = Part("best state", weight_bytes(load), "read from its checkpoint, mapped", host=True)
+    selects = not load.recipe.training.refit  # a refit, which holds more, takes its last state
     moments = {
         "reading": _reading(load),
         "clusters of labels": _clusters(load),
@@ -72,7 +72,7 @@ def memory(load: Workload) -> Memory:
         "refresh": _refresh(load),
         "evaluation": _evaluation(load),
         "fitted heads": (*_fitted(load), *_fitting(load)),
-        "best state": (best,),
+        "best state": (best,) * selects,
     }
     moments = {name: tuple(part for part in parts if part.bytes > 0) for name, parts in moments.items()}
     held = tuple(part for part in _held(load) if part.bytes > 0)
@@ -95,7 +95,12 @@ def _weights(load: Workload) -> list[Part]:
     matrices = sum(head.cost.matrices for head in load.heads)
     rows = [head for head in load.heads if head.cost.table or head.cost.bias]
     share = f" / {load.devices}" if load.devices > 1 else ""
-    free = " + ".join(f"{head.size:,} x {head.cost.table + head.cost.bias}" for head in rows) or "0"
+    free = " + ".join(
+        f"{head.size:,} x ({head.cost.table} x {head.cost.table_bytes} B + {head.cost.bias} x {FLOAT} B)"
+        if head.cost.bias
+        else f"{head.size:,} x {head.cost.table} x {head.cost.table_bytes} B"
+        for head in rows
+    )
     return [
         Part("encoder", dense * FLOAT, f"{dense:,} weights x 4 B"),
         Part(
@@ -105,10 +110,19 @@ def _weights(load: Workload) -> list[Part]:
         ),
         Part("head matrices", matrices * FLOAT, "projections, query matrices"),
         Part(
-            "free vectors",
-            FLOAT * sum(load.own(head.size) * (head.cost.table + head.cost.bias) for head in rows),
-            f"({free}) x 4 B{share}",
+            "shared vectors",
+            FLOAT * sum(head.cost.shared * head.dim for head in load.heads),
+            " + ".join(f"{head.cost.shared:,} x {head.dim}" for head in load.heads if head.cost.shared) + " x 4 B",
         ),
+        Part(
+            "free vectors",
+            sum(
+                load.own(head.size) * (head.cost.table * head.cost.table_bytes + head.cost.bias * FLOAT)
+                for head in rows
+            ),
+            f"{free}{share}",
+        ),
+        *(tensor("kept beside weights", load.own(head.size), head.cost.kept) for head in load.heads if head.cost.kept),
     ]
 
 
@@ -131,13 +145,19 @@ def _held(load: Workload) -> list[Part]:
     parts += [_data(load), _tokens(load)]
     if batching.mining is not None and load.refreshes:
         parts.append(tensor("mined lists", load.rows, batching.mining.top, host=True))
+    if batching.bm25_top:
+        parts.append(tensor("BM25 lists", load.rows, batching.bm25_top, host=True))
     if batching.clusters and load.refreshes:
         parts.append(in_main_memory("clusters", load.rows, 8))
     parts.append(Part("program", PROGRAM + _LIBRARIES, "Python, torch, compiled code", host=True))
-    if load.grouped is not None:
-        encoder = load.encoders[0].cost
-        size = FLOAT * (encoder.dense + encoder.table[0] * encoder.table[1])
-        parts.append(Part("encoder of the clusters", size, "as large as the encoder"))
+    for part in load.encoders:
+        if not part.trained and part.labels:
+            note = "of a frozen encoder, encoded once"
+            parts.append(tensor("encoded labels", load.own(load.labels), part.cost.dim, note=note))
+    for head in load.heads:
+        if head.cost.points:
+            lists = load.labels * head.cost.points + load.rows * head.cost.point_labels
+            parts.append(Part("lists of neighbours", 8 * lists, f"{lists:,.0f} x 8 B"))
     return parts
 
 
@@ -156,18 +176,21 @@ def _optimiser_bytes(load: Workload) -> float:
         if head.trained and not head.frozen:
             labels = load.own(head.size)
             total += _state(dense, 1, head.cost.matrices)
-            total += _state(tables, labels, head.cost.table) + _state(dense, labels, head.cost.bias)
-    return float(total * FLOAT)
+            total += _state(tables, labels, head.cost.table, head.cost.table_bytes)
+            total += _state(dense, labels, head.cost.bias) + _state(tables, head.cost.shared, head.dim)
+    return float(total)
 
 
-def _state(settings: OptimiserSettings, rows: int, width: int) -> int:
-    return settings.state_numbers(rows, width) if rows > 0 and width > 0 else 0
+def _state(settings: OptimiserSettings, rows: int, width: int, item: int = FLOAT) -> int:
+    return settings.state_bytes(rows, width, item) if rows > 0 and width > 0 else 0
 
 
 def _optimiser_names(load: Workload) -> str:
     training = load.recipe.training
     tables = "lazy_adamw" if training.tables is None else training.tables.kind
-    has_table = any(part.cost.table[0] for part in load.encoders) or any(head.cost.table for head in load.heads)
+    has_table = any(part.cost.table[0] for part in load.encoders) or any(
+        head.cost.table or head.cost.shared for head in load.heads
+    )
     return training.encoder.kind + (f", tables {tables}" if has_table else "")
 
 
@@ -205,10 +228,8 @@ def _reading(load: Workload) -> tuple[Part, ...]:
     """Names of labels are looked up; encoders with a table count in how many texts each feature is."""
     parts = [in_main_memory("names looked up", load.labels, _LOOKED_UP)]
     for encoder in load.encoders:
-        if encoder.cost.table[0]:
-            queries = min(load.points, _COUNTED) * encoder.query_items
-            labels = min(load.labels, _COUNTED) * encoder.label_items
-            parts.append(in_main_memory(f"{encoder.cost.unit} counted", max(queries, labels), _COUNTED_TOKEN))
+        parts.append(encoder.cost.counting(encoder.query_items, load.points))
+        parts.append(encoder.cost.counting(encoder.label_items, load.labels))
     return (max(parts, key=lambda part: part.bytes),)
 
 
@@ -226,18 +247,18 @@ def _start(load: Workload) -> tuple[Part, ...]:
     if not heads:
         return ()
     labels = load.own(max(head.size for head in heads))
-    texts = min(VECTORS, max(load.rows, labels))
+    texts = min(QUERY_BLOCK, max(load.rows, labels))
     return (
         tensor("vectors of a block of texts", texts, load.dim, times=2),
-        tensor("sums of a block of labels", min(4 * VECTORS, labels), max(head.dim for head in heads), times=3),
-        _encoding(load),
+        tensor("sums of a block of labels", min(4 * QUERY_BLOCK, labels), max(head.dim for head in heads), times=3),
+        *(tensor("vectors of all labels", load.labels, head.dim, times=head.cost.init_labels) for head in heads),
+        *_encoding(load),
     )
 
 
-def _encoding(load: Workload) -> Part:
-    """Return texts inside the encoder, without a graph."""
-    size = max(part.cost.backward(ENCODED * part.query_items, ENCODED) for part in load.encoders)
-    return Part("texts being encoded", size, f"{ENCODED:,} at a time", pieces=8)
+def _encoding(load: Workload) -> list[Part]:
+    """Return texts inside the encoder that takes most, without a graph."""
+    return _largest(*(encoder.cost.encoding(encoder.query_items) for encoder in load.encoders))
 
 
 def _largest(*lists: list[Part]) -> list[Part]:
@@ -253,9 +274,9 @@ def _label_side(load: Workload) -> list[Part]:
         tensor("encoded labels", labels, dim),
         tensor("label vectors", labels, load.dim / count, times=count),
         tensor("label vectors", labels, projected, note="being projected"),
-        _encoding(load),
+        *_encoding(load),
     ]
-    twice = [tensor("encoded labels", labels, dim, times=2, note="duplicate texts put back"), _encoding(load)]
+    twice = [tensor("encoded labels", labels, dim, times=2, note="duplicate texts put back"), *_encoding(load)]
     parts = _largest(parts, twice)
     return [*parts, tensor("encoded labels", labels, dim, host=True, note="before the GPU")] if load.gpu else parts
 
@@ -266,7 +287,7 @@ def _refresh(load: Workload) -> tuple[Part, ...]:
     if not load.refreshes:
         return ()
     rows = load.own(load.rows) * settings.clusters
-    joined = [tensor("query vectors", rows, dim, note="being joined"), _encoding(load)]
+    joined = [tensor("query vectors", rows, dim, note="being joined"), *_encoding(load)]
     lists = (joined, _label_side(load), _index(load, settings.mining)) if settings.mining else (joined,)
     return tensor("query vectors", rows, dim), *_largest(*lists)
 
@@ -274,18 +295,16 @@ def _refresh(load: Workload) -> tuple[Part, ...]:
 def _index(load: Workload, settings: NegativeSettings) -> list[Part]:
     """Return the index that mines (approximate ones hold the vectors once more) and the lists it returns."""
     search, dim, labels = settings.search, load.mining_head.dim, load.own(load.labels)
-    options = search.options()
+    cost = search_cost(search.kind, labels, dim, **search.options())
     parts = [
         tensor("label vectors", labels, dim),
-        tensor("scores of a search", *_SCORES),
+        tensor("scores of a search", BATCH, BLOCK),
         tensor("new lists of negatives", load.rows, settings.top, host=True),
     ]
-    if search.kind == "ivf":
-        parts.append(in_main_memory("inverted lists", labels, options.get("pq", dim * FLOAT) + 8))
-        exact = load.mining_head.settings.normalise and "pq" not in options
-        parts.append(tensor("vectors being added", 0 if exact else labels, dim + 1, host=True))
-    if search.kind == "hnsw":
-        parts.append(in_main_memory("graph of neighbours", labels, dim * FLOAT + 8 * options.get("M", 16) + 16))
+    if search.kind != "exact":
+        parts.append(in_main_memory(f"index ({search.kind})", labels, cost.label_bytes))
+    if search.kind == "ivf" and (not load.mining_head.settings.normalise or "pq" in search.options()):
+        parts.append(tensor("vectors being added", labels, dim + 1, host=True))
     return parts
 
 
@@ -295,7 +314,7 @@ def _evaluation(load: Workload) -> tuple[Part, ...]:
     folded = [
         tensor("label vectors", labels, load.dim / count, times=count),
         tensor("label vectors", labels, load.dim, note="side by side"),
-        tensor("scores of a search", *_SCORES),
+        tensor("scores of a search", BATCH, BLOCK),
     ]
     encoded = sum(part.cost.dim for part in load.encoders if part.queries)
     vectors = tensor("validation vectors", load.validation, encoded / 2 + load.dim, times=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 from megalabel.errors import SettingError
 
@@ -11,8 +12,13 @@ __all__ = ["read_amount", "read_bytes", "read_speed", "show_bytes", "show_count"
 
 _NUMBER = re.compile(r"([+-]?[\d.,_]+(?:[eE][+-]?\d+)?)\s*([A-Za-z/]*)")
 _POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
-_BINARY = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
-_TAILS = ("FLOP/S", "FLOPS", "/S")
+_AMOUNTS = {power + tail: size for power, size in _POWERS.items() for tail in ("", "FLOP/S", "FLOPS", "/S")}
+_BYTES = {"": 2.0**30, "B": 1.0} | {
+    power + tail: 2.0 ** (10 * number) for number, power in enumerate("KMGT", 1) for tail in ("", "B", "IB")
+}
+_SPEEDS = {"": 1e9, "B": 1.0, "B/S": 1.0} | {
+    power + tail: _POWERS[power] for power in "KMGT" for tail in ("", "B", "B/S")
+}
 
 
 def read_amount(text: str, what: str, *, minimum: float = 1.0) -> float:
@@ -21,12 +27,7 @@ def read_amount(text: str, what: str, *, minimum: float = 1.0) -> float:
     >>> read_amount("1.3M", "--labels"), read_amount("2_248_619", "--points"), read_amount("15 TFLOP/s", "--flops")
     (1300000.0, 2248619.0, 15000000000000.0)
     """
-    number, unit = _split(text, what)
-    for tail in _TAILS:
-        unit = unit.removesuffix(tail)
-    if unit not in _POWERS:
-        raise SettingError(f"{what}: {text!r} has the unit {unit!r}", remedy="write a number, or 450K, 1.3M, 52M, 2G")
-    return _checked(number * _POWERS[unit], text, what, minimum)
+    return _read(text, what, _AMOUNTS, "write a number, or 450K, 1.3M, 52M, 2G", minimum)
 
 
 def read_bytes(text: str, what: str) -> float:
@@ -35,11 +36,7 @@ def read_bytes(text: str, what: str) -> float:
     >>> read_bytes("32", "--memory"), read_bytes("500 MB", "--memory")
     (34359738368.0, 524288000.0)
     """
-    number, unit = _split(text, what)
-    short = unit.removesuffix("B").removesuffix("I") or ("" if unit == "B" else "G")
-    if short not in {"", *_BINARY} or unit == "I":
-        raise SettingError(f"{what}: {text!r} has the unit {unit!r}", remedy="write 32 (gigabytes), 32GB, 32GiB, 500MB")
-    return _checked(number * _BINARY.get(short, 1.0), text, what, 1.0)
+    return _read(text, what, _BYTES, "write 32 (gigabytes), 32GB, 32GiB, 500MB")
 
 
 def read_speed(text: str, what: str) -> float:
@@ -48,24 +45,20 @@ def read_speed(text: str, what: str) -> float:
     >>> read_speed("12", "--bandwidth"), read_speed("900 MB/s", "--bandwidth")
     (12000000000.0, 900000000.0)
     """
-    number, unit = _split(text, what)
-    short = unit.removesuffix("/S").removesuffix("B") or ("" if unit in ("B", "B/S") else "G")
-    if short not in {"", *_BINARY}:
-        raise SettingError(f"{what}: {text!r} has the unit {unit!r}", remedy="write 12 (gigabytes a second), 900MB/s")
-    return _checked(number * _POWERS[short], text, what, 1.0)
+    return _read(text, what, _SPEEDS, "write 12 (gigabytes a second), 900MB/s")
 
 
-def _split(text: str, what: str) -> tuple[float, str]:
+def _read(text: str, what: str, units: Mapping[str, float], remedy: str, minimum: float = 1.0) -> float:
     match = _NUMBER.fullmatch(text.strip())
     try:
         if match is None:
             raise ValueError(text)
-        return float(match[1].replace(",", "").replace("_", "")), match[2].upper()
+        number, unit = float(match[1].replace(",", "").replace("_", "")), match[2].upper()
     except ValueError:
         raise SettingError(f"{what}: {text!r} is not a number", remedy="write 1000000, 1,000,000 or 1M") from None
-
-
-def _checked(value: float, text: str, what: str, minimum: float) -> float:
+    if unit not in units:
+        raise SettingError(f"{what}: {text!r} has the unit {unit!r}", remedy=remedy)
+    value = number * units[unit]
     if not minimum <= value < math.inf:
         raise SettingError(f"{what} is {text}", remedy=f"it must be {minimum:g} or more")
     return value
@@ -91,13 +84,9 @@ def show_count(amount: float) -> str:
     ('455 M', '2.30 E', '950')
     """
     for unit, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)):
-        if amount >= size:
-            return f"{amount / size:.3g} {unit}" if amount / size >= 100 else f"{_three(amount / size)} {unit}"
+        if (value := amount / size) >= 1:
+            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
     return f"{amount:.0f}"
-
-
-def _three(value: float) -> str:
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
 def show_seconds(seconds: float) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from megalabel.data.official_sets import OFFICIAL_SETS
 from megalabel.encoders.text_size import TextSize
 from megalabel.plan.memory import largest_stage
 from megalabel.plan.workload import Sizes, Workload
@@ -25,15 +27,15 @@ class PublishedCost:
     """One line of a paper; memory is that of the GPUs that were used, not how much of it was needed."""
 
     system: str
+    batch: int
+    pool: int | None
+    gigabytes: int | None
+    hours: float | None
     data: str
     points: int
     labels: int
     labels_per_point: float
     tokens: float  # per text, 1.3 per word; at most as many as are read
-    batch: int
-    pool: int | None
-    gigabytes: int | None
-    hours: float | None
     source: str = _TABLE
     hardware: str = ""
     recipe: str | None = None  # of the same system here
@@ -54,29 +56,30 @@ class PublishedCost:
         return {name: getattr(self, name) for name in names} | {"recipe": self.recipe, "ours_bytes": self.ours()}
 
 
-def _amazon131(system: str, *rest: Any, **more: Any) -> PublishedCost:
-    return PublishedCost(system, "LF-Amazon-131K", 294_805, 131_073, 2.29, 128, *rest, **more)
+def _on(data: str, labels_per_point: float, tokens: float) -> partial[PublishedCost]:
+    official = OFFICIAL_SETS[data]
+    return partial(
+        PublishedCost,
+        data=data,
+        points=official.train,
+        labels=official.labels,
+        labels_per_point=labels_per_point,
+        tokens=tokens,
+    )
 
 
-def _see_also(system: str, *rest: Any, **more: Any) -> PublishedCost:
-    return PublishedCost(system, "LF-WikiSeeAlso-320K", 693_082, 312_330, 2.11, 128, *rest, **more)
-
-
-def _wikipedia(system: str, *rest: Any, **more: Any) -> PublishedCost:
-    return PublishedCost(system, "LF-Wikipedia-500K", 1_813_391, 501_070, 4.77, 128, *rest, **more)
-
-
-def _titles(system: str, *rest: Any, **more: Any) -> PublishedCost:
-    return PublishedCost(system, "LF-AmazonTitles-1.3M", 2_248_619, 1_305_265, 22.20, 11.4, *rest, **more)
-
-
+_amazon131 = _on("LF-Amazon-131K", 2.29, 128)
+_see_also = _on("LF-WikiSeeAlso-320K", 2.11, 128)
+_wikipedia = _on("LF-Wikipedia-500K", 4.77, 128)
+_titles = _on("LF-AmazonTitles-1.3M", 22.20, 11.4)
 _PLAIN = ("heads.dual.normalise=false", "heads.dual.temperature.value=1.0")
 _TEN = ("batching.negatives.mined=10", "batching.negatives.top=100")
 _QUERY2BID = PublishedCost(
-    "DePSL", "Query2Bid-450M", 52_029_024, 454_608_650, 3.96, 10, 2048, None, None, None,
+    "DePSL", 2048, None, None, None, "Query2Bid-450M", 52_029_024, 454_608_650, 3.96, 10,
     source="Kharbanda 2024, chapter 2", hardware="8 V100, under 48 h, dim 64", recipe="depsl",
     changes=["encoder.query_length=12", "encoder.label_length=12", "encoder.options.projection=64",
-             "heads.dual.dim=null", "heads.dual.projection=none", "heads.dual.dropout=0.0"],
+             "heads.dual.dim=null", "heads.dual.projection=none", "heads.dual.dropout=0.0",
+             "training.heads.weight_decay=0"],
 )  # fmt: skip
 
 PUBLISHED: tuple[PublishedCost, ...] = (

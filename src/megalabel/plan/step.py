@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from megalabel.heads.cost import FLOAT, Part, tensor
-from megalabel.heads.dense import _MANY
+from megalabel.cost import FLOAT, Part, tensor
+from megalabel.heads.dense import MANY_ROWS
 from megalabel.losses.streaming.blocks import Plan as BlockPlan
 from megalabel.training.optim.row_wise import BLOCK as UPDATED_ROWS
-from megalabel.types import _TOLD_APART
+from megalabel.types import COMPARED
 
 if TYPE_CHECKING:
     from megalabel.plan.workload import EncoderLoad, HeadLoad, Side, Workload
@@ -19,7 +20,7 @@ __all__ = ["step_moments"]
 # Bytes as measured: per token and per text while duplicate texts are looked for, and per feature while the gradient of
 # a table is computed.
 _TOKEN, _TEXT, _FEATURE = 45, 48, 40
-_NORMALISED, _IN_BLOCKS = 4, 2  # tensors beside the gradient of a normalised vector; in blocks for more than _MANY rows
+_NORMALISED, _IN_BLOCKS = 4, 2  # tensors beside the gradient of a normalised vector; above MANY_ROWS, in blocks
 
 
 def step_moments(load: Workload) -> dict[str, tuple[Part, ...]]:
@@ -49,7 +50,7 @@ def _duplicates(load: Workload) -> tuple[Part, ...]:
     for encoder in load.encoders:
         if load.all_labels and encoder.labels:
             labels = load.own(encoder.labels)
-            tokens = min(labels, _TOLD_APART) * encoder.label_items
+            tokens = min(labels, COMPARED) * encoder.label_items
             how = f"{tokens:,.0f} tokens x {_TOKEN} B, {labels:,} texts x {_TEXT} B"
             parts.append(Part("label texts compared", tokens * _TOKEN + labels * _TEXT, how, True, 6))
     return tuple(parts)
@@ -60,20 +61,21 @@ def _left_over(load: Workload) -> tuple[Part, ...]:
     return tuple(part for part in _duplicates(load) if part.small)
 
 
-def _graph(load: Workload, encoder: EncoderLoad, name: str, texts: int, items: float) -> Part:
-    size = encoder.cost.graph(texts * items, texts, gpu=load.gpu, half=encoder.half)
+def _graph(load: Workload, encoder: EncoderLoad, name: str, texts: int, items: float) -> list[Part]:
+    parts = encoder.cost.graph(texts * items, texts, gpu=load.gpu, half=encoder.half)
     how = f"{texts:,} texts x {items:.0f} {encoder.cost.unit}"
-    return Part(f"activations of {name}", size, how, pieces=encoder.cost.pieces)
+    return [replace(part, name=f"{part.name} of {name}", how=part.how or how) for part in parts]
 
 
 def _graphs(load: Workload) -> list[Part]:
     """Return the activations of texts that fit into one chunk: they are held until their backward pass."""
     return [
-        _graph(load, encoder, side.name, side.texts, side.items)
+        part
         for encoder in load.encoders
         if encoder.trained
         for side in load.sides(encoder)
         if side.texts <= load.chunk
+        for part in _graph(load, encoder, side.name, side.texts, side.items)
     ]
 
 
@@ -82,7 +84,7 @@ def _encoded(load: Workload, *, backward: bool) -> list[Part]:
     parts = []
     for encoder in load.encoders:
         labels = load.own(encoder.labels)
-        few = labels <= _MANY
+        few = labels <= MANY_ROWS
         heads = [head for head in load.trained_heads if head.text]
         if backward:
             needed = any((head.settings.normalise and few) or head.projects for head in heads)
@@ -99,8 +101,8 @@ def _loss(load: Workload) -> tuple[Part, ...]:
     return (
         *_graphs(load),
         *_encoded(load, backward=False),
-        tensor("label vectors", load.own(widest.pool), widest.dim),
-        _rows("gradients of label vectors", load, [(head, head.dim) for head in heads]),
+        tensor("label vectors", load.own(widest.pool), widest.label_width),
+        _rows("gradients of label vectors", load, [(head, head.label_width) for head in heads]),
         tensor("query vectors", load.batch, sum(head.dim for head in heads), times=3),
         _mask(load),
         max((_blocks(load, head) for head in heads), key=lambda part: part.bytes),
@@ -111,8 +113,14 @@ def _loss(load: Workload) -> tuple[Part, ...]:
 def _mask(load: Workload) -> Part:
     heads = [head for head in load.trained_heads if head.settings.space is None and not head.listed]
     labels = load.own(max((head.pool for head in heads), default=0))
-    size = load.batch * labels if load.sizes.filtered else 0
-    return Part("mask of filtered pairs", size, f"{load.batch:,} x {labels:,} x 1 B")
+    batching = load.recipe.batching
+    unsampled = batching.loss_positives != "all" and batching.unsampled == "mask"
+    size = load.batch * labels if load.sizes.filtered or unsampled else 0
+    return Part(
+        "mask of unsampled positives" if unsampled else "mask of filtered pairs",
+        size,
+        f"{load.batch:,} x {labels:,} x 1 B",
+    )
 
 
 def _blocks(load: Workload, head: HeadLoad) -> Part:
@@ -130,7 +138,7 @@ def _backward(load: Workload) -> tuple[Part, ...]:
     heads = load.trained_heads
 
     def times(head: HeadLoad) -> int:
-        return 1 if not head.settings.normalise else _NORMALISED if load.own(head.pool) <= _MANY else _IN_BLOCKS
+        return 1 if not head.settings.normalise else _NORMALISED if load.own(head.pool) <= MANY_ROWS else _IN_BLOCKS
 
     widest = max(heads, key=lambda head: head.pool * head.dim * times(head))
     note = "normalised" if times(widest) > 1 else ""
@@ -138,8 +146,8 @@ def _backward(load: Workload) -> tuple[Part, ...]:
         *_graphs(load),
         *_encoded(load, backward=True),
         _rows("kept by the heads", load, [(head, head.dim * head.cost.saved) for head in heads]),
-        _rows("gradients of label vectors", load, [(head, head.dim) for head in heads]),
-        tensor("gradients on their way", load.own(widest.pool), widest.dim, times=times(widest), note=note),
+        _rows("gradients of label vectors", load, [(head, head.label_width) for head in heads]),
+        tensor("gradients on their way", load.own(widest.pool), widest.label_width, times=times(widest), note=note),
         tensor("query vectors", load.batch, sum(head.dim for head in heads), times=6),
         _mask(load),
         *_left_over(load),
@@ -157,13 +165,13 @@ def _again(load: Workload) -> tuple[Part, ...]:
         return min(item[1].texts, load.chunk) * item[1].items
 
     encoder, side = max(chunked or sides, key=in_chunk)
-    texts, parts = min(side.texts, load.chunk), []
+    texts = min(side.texts, load.chunk)
+    parts: list[Part] = []
     if chunked:
-        parts.append(_graph(load, encoder, f"a chunk of {side.name}", texts, side.items))
+        parts += _graph(load, encoder, f"a chunk of {side.name}", texts, side.items)
         parts.append(tensor(f"gradients of {side.name}", side.texts, encoder.cost.dim))
     parts += _graphs(load)  # what fits into a chunk waits for its turn
-    inside = encoder.cost.backward(texts * side.items, texts)
-    parts.append(Part("gradients in the encoder", inside, "inside one layer", pieces=4))
+    parts += encoder.cost.backward(texts * side.items, texts)
     for other in load.encoders:
         rows, _ = _table_gradient(load, other)
         if rows:
@@ -209,7 +217,7 @@ def _update(load: Workload) -> tuple[Part, ...]:
         tables = tables or rows > 0
         note = "as added up, and sorted"
         parts.append(tensor("gradient of the feature table", rows / 2, encoder.cost.table[1], times=2, note=note))
-    free = [head for head in load.trained_heads if head.cost.table and not head.frozen]
+    free = [head for head in load.trained_heads if (head.cost.table or head.cost.shared) and not head.frozen]
     times = 1 if load.all_labels else 2
     widest = max(
         *(encoder.cost.dim if encoder.cost.table[0] and encoder.trained else 0 for encoder in load.encoders),
@@ -218,6 +226,15 @@ def _update(load: Workload) -> tuple[Part, ...]:
     return (
         *parts,
         _dense_gradients(load),
-        _rows("gradients of free vectors", load, [(head, times * head.cost.table) for head in free]),
+        _rows(
+            "gradients of free vectors",
+            load,
+            [(head, times * head.cost.table * head.cost.table_bytes / FLOAT) for head in free if head.cost.table],
+        ),
+        *(
+            tensor("gradient of shared vectors", min(load.own(head.pool), head.cost.shared), head.dim, times=times)
+            for head in free
+            if head.cost.shared
+        ),
         tensor("rows being updated", UPDATED_ROWS * bool(tables or free), widest, times=3),
     )

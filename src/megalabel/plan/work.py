@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from megalabel.heads.cost import FLOAT
+from megalabel.cost import FLOAT
+from megalabel.index.cost import search_cost
 
 if TYPE_CHECKING:
-    from megalabel.batching.settings import SearchSettings
     from megalabel.plan.workload import Workload
 
 __all__ = ["Work", "work"]
@@ -74,7 +74,8 @@ def _encoders(load: Workload) -> float:
     """Return the operations of the encoders in a step."""
     total = 0.0
     for encoder in load.encoders:
-        for texts, items in ((encoder.queries, encoder.query_items), (encoder.labels, encoder.label_items)):
+        labels = encoder.labels if encoder.trained else load.labels / (load.steps * load.recipe.training.epochs)
+        for texts, items in ((encoder.queries, encoder.query_items), (labels, encoder.label_items)):
             times = _TRAINED + (_AGAIN if load.own(texts) > load.chunk else 0) if encoder.trained else 1
             total += times * texts * encoder.cost.flops(items)
     return total
@@ -104,24 +105,14 @@ def _refresh(load: Workload) -> float:
     settings, dim = load.recipe.batching, load.mining_head.dim
     total = _encode(load, queries=load.rows, labels=load.labels if settings.mines else 0)
     if settings.clusters:
-        levels = math.log2(max(2.0, load.rows / load.batch))
+        size = settings.cluster_size(0, load.rows)  # at first: larger ones take fewer levels
+        levels = math.log2(max(2.0, load.rows / size))
         total += levels * _CLUSTERED * 2 * load.rows * dim
     if settings.mining is not None:
-        total += _search(load, settings.mining.search, dim)
+        search = settings.mining.search
+        cost = search_cost(search.kind, load.labels, dim, **search.options())
+        total += 2 * dim * (cost.build + load.rows * cost.search)
     return total
-
-
-def _search(load: Workload, search: SearchSettings, dim: int) -> float:
-    """Return the operations of searching all rows once, with the build of the index."""
-    labels, options = load.labels, search.options()
-    if search.kind == "ivf":
-        lists = options.get("nlist", round(4 * math.sqrt(labels)))
-        probed = options.get("nprobe", max(8, lists // 16))
-        return 2 * dim * (labels * lists + load.rows * (lists + labels * min(1.0, probed / lists)))
-    if search.kind == "hnsw":
-        build, visit = options.get("ef_construction", 100), options.get("ef_search", 128)
-        return 2 * dim * options.get("M", 16) * (labels * build + load.rows * visit)
-    return 2.0 * dim * labels * load.rows
 
 
 def _evaluation(load: Workload) -> float:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from megalabel.batching.settings import _distinct
-from megalabel.data.hold_out import hold_out
-from megalabel.encoders.sparse import SparseEncoder
+from megalabel.batching.settings import count_distinct
+from megalabel.cost import FLOAT
+from megalabel.data.hold_out import held_out_size
 from megalabel.encoders.text_size import TextSize
 from megalabel.errors import SettingError
-from megalabel.network.fit import SHORT
+from megalabel.network.fit import make_ngrams
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from megalabel.recipes.schema import Recipe
 
 __all__ = ["EncoderLoad", "HeadLoad", "Side", "Sizes", "Workload"]
-
-_HELD_OUT = int((hold_out.__kwdefaults__ or {})["most"])  # validation rows taken from train at most
-_NGRAMS = {
-    name: int((SparseEncoder.__init__.__kwdefaults__ or {})[name]) for name in ("words", "bigrams", "characters")
-}
 
 
 @dataclass(frozen=True)
@@ -115,11 +110,18 @@ class HeadLoad:
     width: int  # of them scored per query
     listed: bool  # each query has candidates of its own
     frozen: bool
+    trained: bool  # its loss is part of a step
 
     @property
     def dim(self) -> int:
         """Size of its vectors."""
         return self.cost.dim
+
+    @property
+    def label_width(self) -> float:
+        """Numbers of float32 that a label vector of a step takes: half as many if a half table is used as it is."""
+        as_held = self.pool == self.size and not self.listed and not self.settings.normalise
+        return self.dim * (self.cost.table_bytes / FLOAT if as_held and self.cost.table else 1.0)
 
     @property
     def text(self) -> bool:
@@ -130,11 +132,6 @@ class HeadLoad:
     def projects(self) -> bool:
         """Whether it projects label texts."""
         return self.text and self.settings.projection != "none"
-
-    @property
-    def trained(self) -> bool:
-        """Whether it has a loss."""
-        return self.settings.loss is not None
 
     def passes(self) -> int:
         """Return the passes of its loss over the labels."""
@@ -199,11 +196,8 @@ class Workload:
     @cached_property
     def ngram_columns(self) -> dict[str, int]:
         """Columns of the n-grams that fitted heads read, by kind."""
-        options = self.recipe.ngrams.options()
-        columns = {name: int(options.get(name, size)) for name, size in _NGRAMS.items()}
-        if self.sizes.query.words > SHORT and "characters" not in options:
-            columns["characters"] = 0
-        return columns
+        ngrams = make_ngrams(self.recipe.ngrams.options(), self.sizes.query.words)
+        return {"words": ngrams.words, "bigrams": ngrams.bigrams, "characters": ngrams.characters}
 
     @property
     def ngrams_per_text(self) -> float:
@@ -236,18 +230,23 @@ class Workload:
     @property
     def validation(self) -> int:
         """Validation rows in an evaluation."""
-        held_out = max(1, min(_HELD_OUT, round(self.recipe.training.validation * self.points)))
+        held_out = held_out_size(self.points, self.recipe.training.validation)
         return min(held_out, self.recipe.training.evaluate_on or held_out)
 
     @property
     def batch(self) -> int:
         """Queries of a step, over all devices."""
-        return min(self.recipe.batching.size(self.rows), self.rows)
+        return min(self.recipe.batching.size(self._items), self.rows)
 
     @property
     def steps(self) -> int:
         """Steps of an epoch."""
-        return math.ceil(self.rows / self.batch)
+        return math.ceil(self._items / self.batch)
+
+    @property
+    def _items(self) -> int:
+        """What an epoch goes through: rows, or labels if batches are made of them."""
+        return self.recipe.batching.items(self.rows, self.labels)
 
     @property
     def chunk(self) -> int:
@@ -257,7 +256,7 @@ class Workload:
     @property
     def refreshes(self) -> int:
         """How often clusters and hard negatives are computed."""
-        return self.recipe.batching.refresh_count(self.recipe.training.epochs)
+        return self.recipe.batching.refresh_count(self.recipe.training.epochs, self.steps)
 
     @property
     def pool(self) -> int:
@@ -287,13 +286,17 @@ class Workload:
             source = self.recipe.dense_heads[settings.candidates.source]
             share = 1.0 if source.space == settings.space else size / self._space_size(source)
             width = min(size, math.ceil((settings.candidates.top + each) * share))  # its best, and the positives
-            view = _distinct(self.batch * width, size), width, True
+            view = count_distinct(self.batch * width, size), width, True
         elif settings.space is not None:
             view = size, size, False
         else:
             pool = batching.pool_size(self.batch, size, each)
             view = pool, batching.labels_per_query(self.batch, size, each), batching.labels == "candidates"
-        return HeadLoad(name, settings, settings.cost(self), size, *view, name in self.recipe.freeze)
+        frozen, default = self.recipe.freeze, next(iter(self.recipe.encoders))
+        heads = self.recipe.dense_heads.items()
+        sources = {head.candidates.source for _, head in heads if head.candidates is not None}
+        trained = name in sources or settings.learns(name, frozen, default)
+        return HeadLoad(name, settings, settings.cost(self), size, *view, name in frozen, trained)
 
     def _space_size(self, head: DenseSettings) -> int:
         """Return the labels or groups that a head scores."""
@@ -318,7 +321,8 @@ class Workload:
     @property
     def mining_head(self) -> HeadLoad:
         """The head whose vectors are clustered and searched, as in ``Network.mining_head``."""
-        return next((head for head in self.heads if head.text), self.heads[0])
+        heads = [head for head in self.heads if head.settings.space is None]
+        return next((head for head in heads if head.text), heads[0])
 
     @cached_property
     def encoders(self) -> list[EncoderLoad]:
@@ -341,17 +345,30 @@ class Workload:
                     half=precision == "bfloat16" or (precision == "auto" and self.gpu and cost.autocast),
                     query_items=cost.items(self.sizes.query, settings.query_length),
                     label_items=cost.items(self.sizes.label, settings.label_length),
-                    queries=self.batch if name in query_readers else 0,
-                    labels=max((head.pool for head in readers), default=0),
+                    queries=self._queries(name, default) if name in query_readers else 0,
+                    labels=max((self._texts(head) for head in readers), default=0),
                     reads_labels=bool(text_heads[name]),
                 )
             )  # fmt: skip
         return loads
 
+    def _queries(self, encoder: str, default: str) -> int:
+        """Return the texts of train points that an encoder reads in a step: queries, partners, neighbours."""
+        heads = [head for head in self.trained_heads if (head.settings.encoder or default) == encoder]
+        partners = self.batch if any(getattr(head.settings, "centroid", 0) for head in heads) else 0
+        near = sum(count_distinct(head.pool * head.cost.points, self.rows) for head in heads if head.cost.points)
+        return self.batch + partners + near
+
+    def _texts(self, head: HeadLoad) -> int:
+        """Return the label texts that a head reads in a step: of its labels, and of those of their neighbours."""
+        further, others = head.pool * head.cost.points * head.cost.point_labels, head.size - head.pool
+        return head.pool + (count_distinct(further, others) if further and others > 0 else 0)
+
     def sides(self, encoder: EncoderLoad) -> list[Side]:
         """Return the texts that one device encodes in a step by an encoder."""
+        labels = encoder.labels if encoder.trained else 0  # those of a frozen encoder are encoded once
         sides = [
             Side("queries", self.own(encoder.queries), encoder.query_items, self.sizes.query),
-            Side("label texts", self.own(encoder.labels), encoder.label_items, self.sizes.label),
+            Side("label texts", self.own(labels), encoder.label_items, self.sizes.label),
         ]
         return [side for side in sides if side.texts]

@@ -20,7 +20,7 @@ __all__ = ["build_encoders", "build_network"]
 
 
 def build_encoders(recipe: Recipe, data: Dataset) -> dict[str, nn.Module]:
-    """Return the encoders at their start; token tables take their idf weights from train and label texts."""
+    """Return the untrained encoders; token tables take their idf weights from train and label texts."""
     return {
         name: make_encoder(settings, recipe.seed, data.train.texts, data.labels.texts)
         for name, settings in recipe.encoders.items()
@@ -37,14 +37,14 @@ def build_network(
 
     Args:
         recipe: names the heads and their settings.
-        encoders: by name; one alone is the recipe's only encoder.
-        spaces: label spaces by name; a number stands for that many labels.
+        encoders: encoders by name, or the only encoder of the recipe.
+        spaces: label spaces by name; a number means that many labels.
         ranks: the processes that train it together.
     """
-    named = encoders if isinstance(encoders, Mapping) else {next(iter(recipe.encoders)): encoders}
+    by_name = encoders if isinstance(encoders, Mapping) else {next(iter(recipe.encoders)): encoders}
     return Network(
         recipe.heads,
-        named,
+        by_name,
         spaces,
         lengths={name: (part.query_length, part.label_length) for name, part in recipe.encoders.items()},
         precision=recipe.training.precision,

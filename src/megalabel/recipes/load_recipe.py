@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from megalabel.documents import parse_yaml, read_yaml
 from megalabel.errors import SettingError, nearest
 from megalabel.network.network import ENCODER
 from megalabel.recipes.schema import Recipe, switch_labels
@@ -26,23 +27,16 @@ def list_recipes() -> list[str]:
 def load_recipe(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
     """Return a recipe by its name or file, with ``key=value`` changes applied.
 
-    Keys are paths such as ``training.epochs``; values are read as YAML.
+    Keys are paths such as ``training.epochs`` or ``stages.NAME.training.epochs``; values are read as YAML.
 
     >>> load_recipe("unidec-cpu", ["training.epochs=3"]).training.epochs
     3
     """
-    import yaml
-
     path = Path(source) if str(source).endswith((".yaml", ".yml")) else HOME / f"{source}.yaml"
     if not path.is_file():
         names = list_recipes()
         raise SettingError(f"there is no recipe {str(source)!r}", remedy=nearest(str(source), names))
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = None if mark is None else mark.line + 1
-        raise SettingError(f"this is not YAML ({getattr(error, 'problem', error)})", path=path, line=line) from error
+    document = read_yaml(path)
     if not isinstance(document, dict):
         raise SettingError("a recipe is a YAML mapping", path=path)
     for change in changes:
@@ -59,6 +53,8 @@ def make_recipe(document: Mapping[str, Any], path: Path | None = None) -> Recipe
         if "encoders" not in document:  # the recipe has one encoder, which needs no name
             text = text.replace(f"encoders.{ENCODER}", "encoder", 1)
         raise SettingError(text, path=path) from None
+    except RecursionError:
+        raise SettingError("this recipe is nested too deep", path=path) from None
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -76,25 +72,36 @@ def dump_recipe(recipe: Recipe) -> str:
 
 
 def _apply(document: dict[str, Any], change: str) -> None:
-    import yaml
-
     key, equals, value = change.partition("=")
     if not equals or not key:
         raise SettingError(f"{change!r} is not key=value", remedy="for example training.epochs=3")
     *path, last = key.split(".")
-    node = document
+    node: Any = document
     for part in path:
+        if isinstance(node, list):  # of stages
+            node = _named(node, part, key)
+            continue
         current = node.get(part)
         if current in (None, "none"):
             node[part] = {}
-        elif isinstance(current, str) and part != "kind":  # a plain name stands for its kind
+        elif isinstance(current, str) and part != "kind":  # a plain name means that kind
             node[part] = {"kind": current}
         node = node[part]
-        if not isinstance(node, dict):
+        if not isinstance(node, dict) and not (part == "stages" and isinstance(node, list)):
             raise SettingError(f"{part!r} in {key!r} has no keys of its own")
+    if isinstance(node, list):
+        raise SettingError(f"{key!r} is a whole stage", remedy=f"name a key of it, such as {key}.training.epochs=3")
     try:
-        node[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+        node[last] = parse_yaml(value)
+    except SettingError as error:
         raise SettingError(f"the value of {key!r} is not YAML", remedy="quote it") from error
     if key == "batching.labels":
         document["batching"] = switch_labels(node, str(node[last]))
+
+
+def _named(stages: list[Any], name: str, key: str) -> dict[str, Any]:
+    """Return the stage of this name."""
+    named = {str(stage.get("name")): stage for stage in stages if isinstance(stage, dict)}
+    if name not in named:
+        raise SettingError(f"{key}: there is no stage {name!r}", remedy=nearest(name, named) if named else "add it")
+    return named[name]

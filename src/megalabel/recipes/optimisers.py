@@ -33,6 +33,11 @@ class Optimiser(Settings):
     lr: Rate
     weight_decay: Finite = 0.0
 
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether it can train a table of which a step touches some rows only."""
+        return True
+
     def rowwise(self) -> Optimiser:
         """Return the optimiser of tables whose settings follow these: lazy_adamw with the same rate and decay."""
         return LazyAdamWSettings(lr=self.lr, weight_decay=self.weight_decay)
@@ -41,6 +46,10 @@ class Optimiser(Settings):
         """Return how many numbers of state a table [rows, width] needs."""
         raise NotImplementedError
 
+    def state_bytes(self, rows: int, width: int, item: int) -> int:
+        """Return the bytes of the state of a table whose numbers have ``item`` bytes: float32, whatever they have."""
+        return 4 * self.state_numbers(rows, width)
+
 
 class AdamWSettings(Optimiser):
     """AdamW on dense gradients, fused where torch has it."""
@@ -48,6 +57,11 @@ class AdamWSettings(Optimiser):
     kind: Literal["adamw"] = "adamw"
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     eps: Rate = 1e-8
+
+    @property
+    def takes_sparse(self) -> bool:
+        """No: it needs a gradient of every row."""
+        return False
 
     def rowwise(self) -> Optimiser:
         """Return lazy_adamw with the same settings."""
@@ -62,6 +76,11 @@ class LazyAdamWSettings(AdamWSettings):
     """AdamW on the rows that a step touches; see :class:`megalabel.training.optim.LazyAdamW`."""
 
     kind: Literal["lazy_adamw"] = "lazy_adamw"  # type: ignore[assignment]
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether it can train a table of which a step touches some rows only."""
+        return True
 
     def state_numbers(self, rows: int, width: int) -> int:
         """Return two numbers for each weight, and one for each row."""
@@ -85,9 +104,18 @@ class SgdSettings(Optimiser):
     kind: Literal["sgd"] = "sgd"
     momentum: Decay = 0.9
 
+    @property
+    def takes_sparse(self) -> bool:
+        """Only without momentum and decay, which concern every row."""
+        return not self.momentum and not self.weight_decay
+
     def state_numbers(self, rows: int, width: int) -> int:
         """Return one number for each weight, none without momentum."""
         return rows * width if self.momentum else 0
+
+    def state_bytes(self, rows: int, width: int, item: int) -> int:
+        """Return the bytes of a momentum of the type of the table."""
+        return item * self.state_numbers(rows, width)
 
 
 _KINDS: dict[str, type[Optimiser]] = {

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_validator, model_validator
+from torch.nn import ModuleDict
 
 from megalabel.augment.settings import AugmentSettings
 from megalabel.batching.settings import BATCHING_KINDS, BatchingSettings
@@ -17,8 +18,9 @@ from megalabel.heads.head import NGRAMS, AnyHead
 from megalabel.heads.memory import MemorySettings
 from megalabel.network.network import ENCODER
 from megalabel.network.spaces import AnySpace
+from megalabel.recipes.effects import refuse_idle
 from megalabel.recipes.optimisers import OptimiserSettings, OptionalOptimiser
-from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Settings, first_error
+from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Seed, Settings, first_error
 from megalabel.types import LABELS
 
 __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
@@ -35,6 +37,9 @@ class Training(Settings):
     heads: OptionalOptimiser = None  # projections, temperature, bias; None follows encoder
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     warmup: Fraction = 0.1  # of all steps
+    warmup_steps: NonNegativeInt | None = None  # in place of a share
+    milestones: tuple[PositiveInt, ...] = ()  # epochs after which the rate is multiplied by milestone_factor
+    milestone_factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
     clip: PositiveFloat | None = None  # largest norm of all gradients together; None does not clip
     chunk_size: PositiveInt = 256  # texts whose activations are held at once
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of train held out if the data has no val rows
@@ -46,6 +51,17 @@ class Training(Settings):
     device: str = "auto"  # cpu, cuda, cuda:1, mps; auto: cuda if there is one, else cpu
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # encoders'; auto: bfloat16 for transformers on cuda
 
+    @model_validator(mode="after")
+    def _check_schedule(self) -> Self:
+        self.require(self.warmup_steps is None, "warmup", "warmup_steps is given")
+        self.require(bool(self.milestones), "milestone_factor", "there are no milestones")
+        late = [epoch for epoch in self.milestones if epoch >= self.epochs]
+        if late:
+            raise ValueError(f"milestones: {late[0]} has no effect, training ends after {self.epochs} epochs")
+        if len(set(self.milestones)) < len(self.milestones):
+            raise ValueError("milestones: each epoch once")
+        return self
+
     @field_validator("encoder", "tables", "heads", mode="before")
     @classmethod
     def _no_short_form(cls, value: Any) -> Any:
@@ -55,16 +71,26 @@ class Training(Settings):
 
 
 class Predict(Settings):
-    """How heads are put together: by given weights, weights chosen on validation, or a fusion fitted on it."""
+    """How heads are put together: by given weights, weights chosen on validation, or a fusion fitted on it.
 
-    weights: dict[str, float] | Literal["equal", "validation", "fusion"] = "equal"
+    ``fusion`` is :class:`megalabel.fusion.Fusion`, ``tree`` is :class:`megalabel.fusion.TreeFusion`.
+    """
+
+    weights: dict[str, float] | Literal["equal", "validation", "fusion", "tree"] = "equal"
     candidates: PositiveInt = 100  # labels each head proposes
     tail: Fraction = 0.0  # rank by p x (inverse propensity)^tail
+    beta: PositiveFloat = 1.0  # tree: how much the tree and all heads but the last count; the last counts 1
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        self.require(self.weights == "fusion", "candidates tail", "weights is not fusion")
+        self.require(self.fused, "candidates tail", "weights is not fusion")
+        self.require(self.weights == "tree", "beta", "weights is not tree")
         return self
+
+    @property
+    def fused(self) -> bool:
+        """Whether a fusion of all heads is fitted on validation rows."""
+        return self.weights in ("fusion", "tree")
 
 
 class Stage(Settings):
@@ -99,7 +125,7 @@ class Recipe(Settings):
     paper: str
     about: str
     differs: str = ""
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     augment: AugmentSettings | None = None  # also a plain name: gandalf, none
     encoders: dict[str, EncoderSettings]  # by name; `encoder: {...}` is enough for one
     spaces: dict[str, AnySpace] = {}
@@ -227,9 +253,10 @@ class Recipe(Settings):
         for name, fitted in self.fitted_heads.items():
             if isinstance(fitted, MemorySettings):
                 _known(f"heads.{name}.features", fitted.features, [NGRAMS, *self.label_heads])
-        for name in self.heads:
-            if name in ("all", NGRAMS):
-                raise ValueError(f"heads.{name}: choose another name, {name!r} has a meaning of its own")
+        for section in ("heads", "encoders"):
+            for name in getattr(self, section):
+                if name in ("", "all", NGRAMS) or "." in name or hasattr(ModuleDict, name):
+                    raise ValueError(f"{section}.{name}: choose another name, {name!r} has a meaning of its own")
         if self.ngrams.options() and not any(head.reads_ngrams for head in self.fitted_heads.values()):
             raise ValueError("ngrams has no effect: no head reads n-grams")
         used = {head.encoder or next(iter(self.encoders)) for head in self.dense_heads.values()}
@@ -271,8 +298,12 @@ class Recipe(Settings):
         weights = self.predict.weights
         if isinstance(weights, dict) and set(weights) != set(self.dense_heads):
             raise ValueError(f"predict.weights must name the heads {', '.join(self.dense_heads)}")
-        if self.fitted_heads and weights != "fusion":
+        if weights == "tree" and len(self.heads) < 2:
+            raise ValueError("predict.weights is tree, which combines at least two heads")
+        if self.fitted_heads and not self.predict.fused:
             raise ValueError(f"the head {next(iter(self.fitted_heads))!r} needs predict.weights: fusion")
+        if self.space is not None and self.batching.bm25_top:
+            raise ValueError(f"batching.negatives.bm25: the groups of {self.space!r} have no texts")
         parts = [*self.encoders, *self.dense_heads]
         for key in ("freeze", "drop"):
             for name in getattr(self, key):
@@ -285,6 +316,12 @@ class Recipe(Settings):
         for share in shares:
             if sum(head.temperature.share == share for head in self.dense_heads.values()) < 2 and not self.stages:
                 raise ValueError(f"temperature.share has no effect: only one head names {share!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_effect(self, info: ValidationInfo) -> Self:
+        if not (info.context or {}).get("stage"):
+            refuse_idle(self)
         return self
 
 
@@ -306,6 +343,7 @@ def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
     merged = dict(document)
     for key, value in changes.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        both = both and value.get("kind", merged[key].get("kind")) == merged[key].get("kind")  # another has other keys
         merged[key] = _merged(merged[key], value) if both else value
     return merged
 
@@ -322,6 +360,7 @@ def switch_labels(batching: Mapping[str, Any], labels: str) -> dict[str, Any]:
     if labels in BATCHING_KINDS:
         kept = {key: value for key, value in kept.items() if key in BATCHING_KINDS[labels].model_fields}
         mines = (kept.get("negatives") or {}).get("mined", 0)
-        if not mines and kept.get("order", "shuffled") == "shuffled":
+        order = kept.get("order") or "shuffled"
+        if not mines and (order if isinstance(order, str) else order.get("kind")) != "clustered":
             kept.pop("refresh", None)
     return kept

@@ -16,7 +16,7 @@ from megalabel.metrics.evaluate import evaluate
 from megalabel.metrics.propensity import inverse_propensity
 from megalabel.model import ROWS
 from megalabel.report.results import Results, model_folder, read_log_of
-from megalabel.trainer import fingerprint
+from megalabel.training.run_folder import fingerprint
 from megalabel.types import TopK
 
 if TYPE_CHECKING:

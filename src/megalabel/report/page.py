@@ -30,7 +30,7 @@ from megalabel.report.tables import (
 
 __all__ = ["choose_samples", "make_page"]
 
-NARROW = 344  # width of a chart where three stand in a row
+NARROW = 344  # width of a chart in a row of three
 SAMPLES = 4  # of each kind, right and wrong
 MISSED = 3  # missed labels that are named
 

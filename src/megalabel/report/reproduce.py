@@ -1,4 +1,4 @@
-"""Run the published setting of a recipe on an official set, and put ours beside theirs."""
+"""Train a recipe with its published settings on an official set, and compare the figures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reproduction:
         return next((verdict for verdict in order if verdict in self.verdicts.values()), None)
 
     def table(self) -> Table:
-        """Return a line for each published metric, or our main metrics alone where nothing is published."""
+        """Return a line for each published metric, or only our main metrics if nothing is published."""
         rows = []
         for name in self.theirs or [name for name in METRICS if name in self.ours]:
             ours, theirs = self.ours[name], self.theirs.get(name)
@@ -73,7 +73,7 @@ class Reproduction:
 
 
 def verdict(ours: float, theirs: float) -> Verdict:
-    """Return OK, close or off, by how many points ours lies below theirs.
+    """Return OK, close or off, by how many points ours is below theirs.
 
     >>> [verdict(ours, 42.5) for ours in (44.0, 42.0, 41.9, 40.4)]
     ['OK', 'OK', 'close', 'off']
@@ -90,9 +90,9 @@ def reproduce(
     resume: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> Reproduction:
-    """Train as planned, measure on the test rows, and leave ``reproduction.json`` and ``report.html`` in ``out``.
+    """Train as planned, evaluate on the test rows, and write ``reproduction.json`` and ``report.html`` to ``out``.
 
-    Propensities are those of the official set, whatever the folder is called.
+    Propensities are those of the official set, whatever the name of the folder.
     """
     from megalabel.report.write_report import write_report
     from megalabel.trainer import train

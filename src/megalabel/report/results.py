@@ -1,4 +1,4 @@
-"""What is known of a run: its recipe, its log, and how it did on a data set."""
+"""The results of a run: its recipe, its log and its evaluation on a data set."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from megalabel.documents import read_json
 from megalabel.errors import DataError
 from megalabel.files import writing
 from megalabel.recipes.load_recipe import load_recipe
@@ -19,7 +20,7 @@ __all__ = ["Curves", "Line", "Results", "model_folder", "read_log_of", "read_res
 FORMAT = 2  # of evaluation.json
 FILE = "evaluation.json"
 KEYS = ("data", "heads", "weights", "facts", "samples", "calibration", "trade_off")
-POINTS = 120  # of a line, at most; longer ones are averaged
+POINTS = 120  # largest number of points of a line; longer ones are averaged
 
 Record = Mapping[str, Any]
 Line = list[tuple[float, float]]
@@ -29,7 +30,7 @@ Line = list[tuple[float, float]]
 class Results:
     """One run, measured on one split of one data set; all values are plain and fit into JSON."""
 
-    name: str  # tells the run from others
+    name: str  # unique among the compared runs
     recipe: dict[str, Any]  # resolved
     data: dict[str, Any]  # name, split, fingerprint
     heads: dict[str, dict[str, Any]]  # "all" and each head alone -> its metrics report
@@ -48,7 +49,7 @@ class Results:
     @property
     def fused(self) -> bool:
         """Whether a fusion combines the heads."""
-        return bool(self.recipe["predict"]["weights"] == "fusion")
+        return bool(self.recipe["predict"]["weights"] in ("fusion", "tree"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``evaluation.json``: all but the recipe and the log, which have their own files."""
@@ -78,15 +79,20 @@ def read_results(folder: str | PathLike[str], name: str, *, split: str = "test")
     if not path.is_file():
         raise DataError("this run has not been evaluated", path=folder, remedy="name the data set with --data")
     try:
-        document = json.loads(path.read_bytes())
+        document = read_json(path)
+    except DataError as error:
+        raise DataError(f"this file cannot be read ({error.what})", path=path, remedy="give --data") from error
+    try:
         if document["format"] != FORMAT:
             raise DataError(f"this file has format {document['format']}, not {FORMAT}", path=path, remedy="give --data")
         fields = {key: document[key] for key in KEYS}
         evaluated, seal = fields["data"]["split"], document["model"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise DataError(f"this file cannot be read ({error})", path=path, remedy="give --data") from error
     if seal != _seal(folder):
-        raise DataError("this evaluation is of another model than the one here", path=path, remedy="give --data")
+        raise DataError(
+            "this evaluation is of another model than the one in this folder", path=path, remedy="give --data"
+        )
     if evaluated != split:
         raise DataError(f"this evaluation is of {evaluated} rows, not {split}", path=path, remedy="give --data")
     recipe = load_recipe(model / "recipe.yaml").model_dump(mode="json")
@@ -103,9 +109,9 @@ def _seal(folder: str | PathLike[str]) -> str:
     """Return the seal of the model card, which changes with every file of the model."""
     path = model_folder(folder) / "model.json"
     try:
-        return str(json.loads(path.read_bytes())["seal"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"this model card cannot be read ({error})", path=path) from error
+        return str(read_json(path)["seal"])
+    except KeyError as error:
+        raise DataError(f"this model card has no {error}", path=path) from error
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,12 @@ def bins_table(runs: Sequence[Results], key: str) -> Table:
     header = ["labels", "number", "training points of each"]
     rows = []
     for number, part in enumerate(runs[0].best[key]):
-        least, most = part["least"], part["largest"]
-        row = [part["name"], f"{part['labels']:,}", f"{least:,}" if least == most else f"{least:,} to {most:,}"]
+        smallest, largest = part["least"], part["largest"]
+        row = [
+            part["name"],
+            f"{part['labels']:,}",
+            f"{smallest:,}" if smallest == largest else f"{smallest:,} to {largest:,}",
+        ]
         rows.append(row + [f"{report[key][number][k]:.2f}" for k in ("P@1", "P@5") for report in reports.values()])
     header += [f"{k} {name}" for k in ("P@1", "P@5") for name in reports]
     title = {"bins": "equal volume", "groups": "fixed limits"}[key]
@@ -219,7 +223,7 @@ def _cut(cell: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """Format a value of a recipe; a dash stands for None."""
+    """Format a value of a recipe; a dash means None."""
     return value if isinstance(value, str) else "-" if value is None else json.dumps(value, ensure_ascii=False)
 
 

@@ -79,6 +79,8 @@ def _add_exception_handlers(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         if error.status_code == 405:
             allowed = ", ".join(sorted(_allowed_methods(app, request)))
+            if request.method == "OPTIONS":
+                return Response(status_code=204, headers={"Allow": allowed})
             return Problem(405, f"allowed methods: {allowed}", headers={"Allow": allowed}).response()
         if error.status_code == 404:
             return Problem(404, "nothing exists at this path; see /docs").response()
@@ -94,12 +96,13 @@ def _add_exception_handlers(app: FastAPI) -> None:
 
 def _allowed_methods(app: FastAPI, request: Request) -> set[str]:
     """Return all methods that the path of a request accepts."""
-    return {
+    methods = {
         method
         for route in app.routes
         if route.matches(dict(request.scope))[0] != Match.NONE
         for method in getattr(route, "methods", None) or ()
     }
+    return methods | {"OPTIONS"} | ({"HEAD"} if "GET" in methods else set())
 
 
 def _add_openapi(app: FastAPI, engine: Engine) -> None:
@@ -114,7 +117,6 @@ def _add_openapi(app: FastAPI, engine: Engine) -> None:
 
 def _openapi_document(app: FastAPI, engine: Engine) -> dict[str, Any]:
     document = get_openapi(title="megalabel", version=__version__, description=_DESCRIPTION, routes=app.routes)
-    document["paths"] = {path.replace(":path}", "}"): item for path, item in document["paths"].items()}
     _add_limits(document["components"]["schemas"], engine)
     if engine.settings.api_key is not None:
         document["components"]["securitySchemes"] = _SECURITY_SCHEMES
@@ -135,7 +137,7 @@ def _add_limits(schemas: dict[str, Any], engine: Engine) -> None:
             if name in body:
                 array = body[name].get("anyOf", [body[name]])[0]
                 array["maxItems"] = settings.texts
-                array["items"] |= text_limit if name == "texts" else {"maxLength": UID_CHARACTERS}
+                array["items"] |= {"maxLength": UID_CHARACTERS} if body is add and name == "uids" else text_limit
     add["texts"]["items"] |= not_blank
     add["uids"]["anyOf"][0]["items"] |= not_blank
     add["uids"]["anyOf"][0]["uniqueItems"] = True

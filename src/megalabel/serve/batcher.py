@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,11 +16,19 @@ from typing import Any, TypeVar
 from megalabel.serve.metrics import Metrics
 from megalabel.serve.settings import Settings
 
-__all__ = ["Batcher", "Job", "JobPart", "QueueFullError"]
+__all__ = ["Batcher", "Job", "JobPart", "ModelOutOfMemoryError", "QueueFullError"]
 
 Result = TypeVar("Result")
 
 _CHARACTERS, _LABELS = 5_000, 500  # each adds one to the weight of a text
+
+
+_NO_MEMORY = re.compile("allocate memory|out of memory|bad_alloc|can't start new thread", re.IGNORECASE)  # in torch
+_log = logging.getLogger("megalabel.serve")
+
+
+class ModelOutOfMemoryError(MemoryError):
+    """The model ran out of memory; the error that said so, whose frames may hold much of it, is dropped."""
 
 
 class QueueFullError(Exception):
@@ -107,6 +118,10 @@ class Batcher:
         if self._task is not None:
             await self._task
         self._thread.shutdown()
+
+    def end(self) -> None:
+        """End the thread after what it is doing now; the rest is dropped."""
+        self._thread.shutdown(cancel_futures=True)
 
     def put(self, job: Job) -> None:
         """Add a job to the queue; raises QueueFullError if there is no room."""
@@ -217,5 +232,16 @@ class Batcher:
 
 
 def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
+    if _is_out_of_memory(error):
+        _log.error("a call of the model ran out of memory: %s", " ".join(str(error).split())[:300])
+        error = ModelOutOfMemoryError()
     if not answer.done():
         answer.set_exception(error)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
+    )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from megalabel._version import __version__
-from megalabel.errors import MegalabelError
+from megalabel.errors import MegalabelError, WriteError
+from megalabel.model.journal import Journal
 from megalabel.model.snapshot import Snapshot
 from megalabel.serve.batcher import Batcher, Job, JobPart, QueueFullError
 from megalabel.serve.metrics import Metrics
@@ -25,6 +27,7 @@ __all__ = ["Engine"]
 
 Result = TypeVar("Result")
 
+_log = logging.getLogger("megalabel.serve")
 _MAX_LISTS = 32  # lists of labels that may wait
 _CALL_WEIGHT = 8  # of an explanation or a change of labels, in texts
 
@@ -36,7 +39,8 @@ class Engine:
     a search through millions of labels delays no prediction.
 
     Args:
-        model: a trained model; from now on, change its labels only through the engine.
+        model: a trained model; from now on, change its labels only through the engine. With ``settings.save`` it was
+            loaded from there.
         settings: settings of the server.
     """
 
@@ -46,9 +50,11 @@ class Engine:
         self.batcher = Batcher(self._predict_rows, settings, self.metrics)
         self.heads = ["all", *model.heads]
         self.stopping = False
+        self.hurried = False  # stop at once
         self.save_error: MegalabelError | None = None  # of the final save
         self._initial_labels = len(model.labels)
-        self._saver = None if settings.save is None else Saver(self._save, self.metrics)
+        self.journal = None if settings.save is None else Journal(model, settings.save)
+        self._saver = None if self.journal is None else Saver(self.journal, self.metrics)
         self._list_thread = ThreadPoolExecutor(1, thread_name_prefix="labels")
         self._waiting_lists = 0
         self.metrics.add_gauge(
@@ -64,8 +70,10 @@ class Engine:
         await self.batcher.call(lambda: self._predict_rows([JobPart(Job(["some text"]), 0, 1)]))
 
     async def close(self) -> None:
-        """Finish waiting work and save unsaved changes; if that fails, ``save_error`` is set."""
+        """Finish waiting work and save the model whole if its labels changed; if that fails, ``save_error`` is set."""
         self.stopping = True
+        if self.hurried:
+            return
         await self.batcher.close()
         self._list_thread.shutdown()
         if self._saver is not None:
@@ -73,6 +81,15 @@ class Engine:
                 await self._saver.close()
             except MegalabelError as error:
                 self.save_error = error
+
+    def end(self) -> None:
+        """End the threads, whether :meth:`close` was called or not; what was acknowledged is in the journal."""
+        self.batcher.end()
+        if self.journal is None:
+            return
+        if self.journal.pending and self.save_error is None:
+            _log.warning("stopped at once; %s", self.journal.where())
+        self.journal.close()
 
     def predict(self, job: Job) -> asyncio.Future[list[bytes]]:
         """Return the labels of each text as JSON; raises a Problem if the queue is full."""
@@ -178,20 +195,19 @@ class Engine:
             raise Problem(403, "the labels of this server are read-only")
 
         def change() -> dict[str, Any]:
-            answer = work()
-            if self._saver is not None:
-                loop.call_soon_threadsafe(self._saver.changed)
+            try:
+                answer = work()
+            except WriteError as error:
+                self.metrics.count_save(done=False)
+                raise Problem(507, f"{error}; try again later", headers={"Retry-After": "30"}) from error
+            if self.journal is not None:
+                self.metrics.count_save(done=True)
             return answer
 
-        loop = asyncio.get_running_loop()
         return self._enqueue(lambda: self.batcher.call(change, _CALL_WEIGHT))
 
     def _list_done(self, _: object) -> None:
         self._waiting_lists -= 1
-
-    def _save(self) -> None:
-        assert self.settings.save is not None
-        self.model.save(self.settings.save, overwrite=True)
 
     def _predict_rows(self, parts: Sequence[JobPart]) -> list[list[bytes]]:
         return _predict_rows(Snapshot.of(self.model), parts)

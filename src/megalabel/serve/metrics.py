@@ -42,7 +42,12 @@ class Metrics:
         self._batch_seconds = Histogram(
             "megalabel_batch_seconds", "Time of one call of the model.", buckets=_SECONDS, registry=registry
         )
-        self._saves = Counter("megalabel_saves", "Attempts to save changed labels.", ["done"], registry=registry)
+        self._saves = Counter(
+            "megalabel_saves",
+            "Attempts to save changed labels: records of a change, and whole models.",
+            ["done"],
+            registry=registry,
+        )
         for done in ("yes", "no"):
             self._saves.labels(done)  # reported as 0 from the start
 

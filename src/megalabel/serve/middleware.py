@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from megalabel.memory import trim_memory
 from megalabel.serve.engine import Engine
 from megalabel.serve.responses import Problem
 from megalabel.serve.settings import Settings
@@ -23,6 +24,7 @@ _READ_METHODS = {"GET", "HEAD", "OPTIONS"}
 _METHODS = {*_READ_METHODS, "POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
 _PUBLIC_PATHS = {"/", "/health", "/docs"}  # need no key: they reveal nothing about the model
 _PUBLIC_FOLDERS = ("/page/", "/docs/")
+_TRIM_SECONDS = 5.0  # from a request until freed memory is returned to the system
 _CLIENT_CLOSED = 499  # status in metrics and log if the client disconnects before the answer
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -120,6 +122,7 @@ class RequestGuard:
         self.policy = AccessPolicy(engine.settings)
         self.active_requests = 0
         self.held_bytes = 0  # of bodies and answers
+        self._trim_timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, or the start and stop of the server."""
@@ -127,14 +130,17 @@ class RequestGuard:
             await self.app(scope, receive, send)
             return
         exchange = _Exchange(self, receive, send)
+        request = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope  # the server sends no body
         start = time.perf_counter()
         self.active_requests += 1
         try:
-            await self._handle(scope, exchange)
+            await self._handle(request, exchange)
         finally:
             self.active_requests -= 1
             self.held_bytes -= exchange.held_bytes
-            self._count(scope, exchange.status, time.perf_counter() - start)
+            self._count(request, scope["method"], exchange.status, time.perf_counter() - start)
+            if self._trim_timer is None:
+                self._trim_timer = asyncio.get_running_loop().call_later(_TRIM_SECONDS, self._trim_memory)
 
     async def _handle(self, scope: Scope, exchange: _Exchange) -> None:
         try:
@@ -147,6 +153,13 @@ class RequestGuard:
         except ClientDisconnect:
             exchange.status = _CLIENT_CLOSED
             return
+        except MemoryError:
+            problem = Problem(
+                503,
+                "out of memory; send fewer or shorter texts at once, or try again later",
+                code="out_of_memory",
+                headers={"Retry-After": "1"},
+            )
         except Exception:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             problem = Problem(500, "internal error; see the log of the server")
@@ -154,10 +167,10 @@ class RequestGuard:
             await problem.response()(scope, exchange.receive, exchange.send)
 
     def _check(self, scope: Scope) -> Problem | None:
-        headers: dict[str, str] = {}
-        for raw_name, raw_value in scope["headers"]:
-            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        values: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            values.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+        headers = {name: ", ".join(parts) for name, parts in values.items()}
         if self.engine.stopping:
             return Problem(503, "the server is stopping", headers={"Connection": "close", "Retry-After": "5"})
         if self.active_requests > self.settings.requests or self.held_bytes > self.settings.held_bytes:
@@ -167,6 +180,11 @@ class RequestGuard:
             return self.too_large()
         return self.policy.check(scope["method"], scope["path"], headers)
 
+    def _trim_memory(self) -> None:
+        """Return freed memory to the system: bodies and texts of all sizes leave holes that add up."""
+        self._trim_timer = None
+        asyncio.get_running_loop().run_in_executor(None, trim_memory)
+
     def too_large(self) -> Problem:
         """Return the error for a body that exceeds the limit."""
         limit = self.settings.body_bytes
@@ -174,9 +192,9 @@ class RequestGuard:
             413, f"the body exceeds {limit:,} bytes; send several requests, or start the server with --max-body"
         )
 
-    def _count(self, scope: Scope, status: int | None, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "other").replace(":path}", "}")
-        method = scope["method"] if scope["method"] in _METHODS else "other"
+    def _count(self, scope: Scope, method: str, status: int | None, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path_format", "other")
+        method = method if method in _METHODS else "other"
         self.engine.metrics.count_request(method, route, status or _CLIENT_CLOSED, seconds)
         if self.settings.log_requests:
             client = (scope.get("client") or ("-",))[0]

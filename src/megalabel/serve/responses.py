@@ -28,6 +28,7 @@ ERROR_CODES = {
     500: "internal",
     503: "stopping",
     504: "timeout",
+    507: "not_saved",
 }
 _CHUNK_BYTES = 1 << 18
 
@@ -105,22 +106,29 @@ class Problem(HTTPException):
         message: one line.
         where: the invalid part of the request, such as ``texts[3]``.
         headers: extra headers of the answer.
+        code: the code of the error, if not that of the status.
 
     >>> Problem(404, "no label has the uid 'x'", where="uid").body()
     b'{"error":{"code":"not_found","message":"no label has the uid \'x\'","where":"uid"}}'
     """
 
     def __init__(
-        self, status: int, message: str, *, where: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        where: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(status, message, dict(headers or {}))
         self.message = " ".join(message.split())
         self.where = where
+        self.code = code or ERROR_CODES.get(status, "internal" if status >= 500 else "bad_request")
 
     def body(self) -> bytes:
         """Return the body of the answer."""
-        code = ERROR_CODES.get(self.status_code, "internal" if self.status_code >= 500 else "bad_request")
-        return json_bytes({"error": {"code": code, "message": self.message, "where": self.where}})
+        return json_bytes({"error": {"code": self.code, "message": self.message, "where": self.where}})
 
     def response(self) -> Response:
         """Return the answer with its status and headers."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi import Path as PathParameter
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
 
@@ -31,7 +32,6 @@ from megalabel.serve.schemas import (
     RenameLabel,
 )
 from megalabel.serve.validation import (
-    UID_CHARACTERS,
     check_explain,
     check_labels,
     check_predict,
@@ -46,7 +46,7 @@ Result = TypeVar("Result")
 _MAX_OFFSET = (1 << 31) - 1
 Uid = Annotated[
     str,
-    PathParameter(description="The uid of a label.", examples=["added-4236"], min_length=1, max_length=UID_CHARACTERS),
+    PathParameter(description="The uid of a label, percent-encoded.", examples=["added-4236"], min_length=1),
 ]
 Find = Annotated[
     str | None, Query(description="Only labels whose text or uid contains this, ignoring case.", max_length=1_000)
@@ -63,11 +63,12 @@ _FAILURES = {
     422: "The body or a parameter is invalid, or exceeds a limit.",
     429: "The queue is full; Retry-After says when to try again.",
     500: "An error in the server.",
-    503: "The server is stopping.",
+    503: "The server is stopping, or out of memory.",
     504: "No answer in time.",
 }
 _NOT_JSON = {415: "The content type is not JSON."}
 _UNKNOWN_UID = {404: "No label has this uid."}
+_NOT_SAVED = {507: "The change cannot be saved, and was not made; Retry-After says when to try again."}
 _METRICS = {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Counters and histograms."}
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -113,7 +114,8 @@ def _add_predictions(app: FastAPI, engine: Engine) -> None:
 
 def _add_labels(app: FastAPI, engine: Engine) -> None:
     settings = engine.settings
-    label_path = "/labels/{uid:path}"
+    register_url_convertor("uid", _UidConvertor())
+    label_path = "/labels/{uid:uid}"
 
     async def respond(request: Request, answer: asyncio.Future[dict[str, Any]], status: int = 200) -> Response:
         return JsonResponse(await _wait_for(answer, request, settings.timeout), status)
@@ -123,13 +125,15 @@ def _add_labels(app: FastAPI, engine: Engine) -> None:
         """Return labels in the order of their ids."""
         return await respond(request, engine.labels(find, offset, limit))
 
-    @app.post("/labels", response_model=Added, status_code=201, responses=_failures(_NOT_JSON), summary="Add labels")
+    added = _failures(_NOT_JSON, _NOT_SAVED)
+
+    @app.post("/labels", response_model=Added, status_code=201, responses=added, summary="Add labels")
     async def add(body: AddLabels, request: Request) -> Response:
         """Add labels by their texts alone; the next request can predict them."""
         check_labels(body.texts, body.uids, settings)
         return await respond(request, engine.add(body.texts, body.uids), 201)
 
-    changed = _failures(_NOT_JSON, _UNKNOWN_UID)
+    changed = _failures(_NOT_JSON, _UNKNOWN_UID, _NOT_SAVED)
 
     @app.delete("/labels", response_model=Removed, responses=changed, summary="Remove labels")
     async def remove(body: RemoveLabels, request: Request) -> Response:
@@ -137,7 +141,9 @@ def _add_labels(app: FastAPI, engine: Engine) -> None:
         check_uids(body.uids, settings)
         return await respond(request, engine.remove(body.uids))
 
-    @app.delete(label_path, response_model=Removed, responses=_failures(_UNKNOWN_UID), summary="Remove a label")
+    removed = _failures(_UNKNOWN_UID, _NOT_SAVED)
+
+    @app.delete(label_path, response_model=Removed, responses=removed, summary="Remove a label")
     async def remove_one(uid: Uid, request: Request) -> Response:
         """Remove one label."""
         return await respond(request, engine.remove([uid], "uid"))
@@ -186,6 +192,12 @@ def _add_pages(app: FastAPI) -> None:
     @app.get("/docs/{name:path}", include_in_schema=False)
     async def documentation_file(name: str, request: Request) -> Response:
         return await docs.get_response(name, request.scope)
+
+
+class _UidConvertor(StringConvertor):
+    """Any characters; the ones that Starlette brings accept no line breaks."""
+
+    regex = "(?s:.*)"
 
 
 class _PageFiles(StaticFiles):

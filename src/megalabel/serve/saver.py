@@ -1,73 +1,82 @@
-"""Saves changed labels in the background."""
+"""Saves a model with changed labels whole, in the background."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
 
-from megalabel.errors import MegalabelError
+from megalabel.errors import MegalabelError, WriteError
+from megalabel.model.journal import Journal
 from megalabel.serve.metrics import Metrics
 
 __all__ = ["Saver"]
 
-_PAUSE = 0.5  # seconds to wait for further changes
+PERIOD = 300.0  # seconds after which a change is folded into the model, however few there are
+RETRY = 30.0  # seconds until a save that failed is tried again
+_TICK = 0.5  # seconds between two looks
 _log = logging.getLogger("megalabel.serve")
 
 
 class Saver:
-    """Calls ``save`` in a separate thread after changes, once for several changes.
+    """Folds the journal of a model into its files, in a separate thread: now and then, and on close.
 
-    A failure is logged; saving is tried again after the next change and on close.
+    Nothing depends on it but the time that loading takes: what was acknowledged is in the journal. A failure is
+    logged and tried again.
+
+    Args:
+        journal: the journal.
+        metrics: counts attempts.
     """
 
-    def __init__(self, save: Callable[[], None], metrics: Metrics) -> None:
-        self.save, self.metrics = save, metrics
-        self._changed = asyncio.Event()
+    def __init__(self, journal: Journal, metrics: Metrics) -> None:
+        self.journal, self.metrics = journal, metrics
         self._closing = asyncio.Event()
-        self._unsaved = False
+        self._next = 0.0  # time of the next periodic save, or of the next attempt
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start to wait for changes; needs a running event loop."""
+        """Start to look for changes; needs a running event loop."""
+        self._next = time.monotonic() + PERIOD
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def changed(self) -> None:
-        """Schedule a save."""
-        self._unsaved = True
-        self._changed.set()
-
     async def close(self) -> None:
-        """Save unsaved changes; raises if that fails."""
+        """Fold what is pending; if that fails, a WriteError says where the changes are."""
         self._closing.set()
-        self._changed.set()
         if self._task is not None:
             await self._task
-        if self._unsaved:
-            await self._save()
+        if self.journal.pending:
+            try:
+                await self._fold()
+            except Exception as error:
+                raise WriteError(f"the model could not be saved whole ({error}); {self.journal.where()}") from error
 
     async def _run(self) -> None:
-        while True:
-            await self._changed.wait()
-            if self._closing.is_set():
-                return
+        failed = False
+        while not self._closing.is_set():
             try:
-                await asyncio.wait_for(self._closing.wait(), _PAUSE)
+                await asyncio.wait_for(self._closing.wait(), _TICK)
             except TimeoutError:
-                self._changed.clear()
-                try:
-                    await self._save()
-                except MegalabelError as error:
-                    _log.error("labels could not be saved: %s", error)
-                except Exception:
-                    _log.exception("labels could not be saved")
+                late = time.monotonic() >= self._next
+                if self.journal.pending and (late or (self.journal.due and not failed)):
+                    failed = not await self._try()
+                    self._next = time.monotonic() + (RETRY if failed else PERIOD)
 
-    async def _save(self) -> None:
-        self._unsaved = False
+    async def _try(self) -> bool:
         try:
-            await asyncio.to_thread(self.save)
+            await self._fold()
+        except MegalabelError as error:
+            _log.error("the model could not be saved whole, which is tried again in %g s: %s", RETRY, error)
+        except Exception:
+            _log.exception("the model could not be saved whole, which is tried again in %g s", RETRY)
+        else:
+            return True
+        return False
+
+    async def _fold(self) -> None:
+        try:
+            await asyncio.to_thread(self.journal.fold)
         except BaseException:
-            self._unsaved = True
             self.metrics.count_save(done=False)
             raise
         self.metrics.count_save(done=True)

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
-import re
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from megalabel.errors import SettingError
-from megalabel.serve.responses import Problem
+from megalabel.serve.connection import Connection
 from megalabel.serve.settings import Settings
 
 if TYPE_CHECKING:
     from megalabel.model import Model
     from megalabel.serve.engine import Engine
 
-__all__ = ["Connection", "bind", "is_loopback", "run_server"]
+__all__ = ["bind", "is_loopback", "run_server"]
 
 _IDLE_SECONDS = 30  # before a connection without requests is closed
-_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+_BACKLOG = 128  # connections that the system holds until they are accepted
+_OTHER_FILES = 64  # open files that are no connections
+_FEW_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_log = logging.getLogger("megalabel.serve")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -35,8 +39,8 @@ def bind(host: str, port: int) -> socket.socket:
     Connections are refused until :func:`run_server` listens. Port 0 picks any free port.
     """
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY only if the protocol is known
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, OverflowError, UnicodeError) as error:
@@ -60,7 +64,9 @@ def is_loopback(host: str) -> bool:
 
 
 def run_server(model: Model, settings: Settings, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serve a model until SIGINT or SIGTERM; then finish open requests, and save labels if ``settings.save`` is set.
+    """Serve a model until SIGINT or SIGTERM; then finish open requests, and save the model if ``settings.save`` is set.
+
+    A second SIGINT ends at once: what was acknowledged is in the journal of the model.
 
     Args:
         model: a trained model.
@@ -70,6 +76,7 @@ def run_server(model: Model, settings: Settings, listener: socket.socket, ready:
     """
     from megalabel.serve.app import create_app  # imports torch, which bind does without
 
+    settings = replace(settings, connections=min(settings.connections, max(8, _open_files() - _OTHER_FILES)))
     app = create_app(model, settings)
     engine: Engine = app.state.engine
     config = uvicorn.Config(
@@ -81,6 +88,7 @@ def run_server(model: Model, settings: Settings, listener: socket.socket, ready:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        backlog=_BACKLOG,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=int(settings.timeout) + 5,
     )
@@ -88,6 +96,7 @@ def run_server(model: Model, settings: Settings, listener: socket.socket, ready:
         _Server(config, engine, lambda: ready(_address(listener))).run(sockets=[listener])
     finally:
         listener.close()
+        engine.end()
     if engine.save_error is not None:
         raise engine.save_error
 
@@ -98,8 +107,10 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, engine: Engine, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self.engine, self.ready = engine, ready
+        self._last_logged = -60.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
         await super().startup(sockets)
         if self.started:
             gc.collect()
@@ -118,115 +129,35 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: Any) -> None:
         self.engine.stopping = True
         super().handle_exit(sig, frame)
+        self.engine.hurried = self.force_exit
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn cancels the app, which logs that as an error
+            await self.lifespan.shutdown()
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log in one line a minute that no connection can be accepted; asyncio would log thousands of tracebacks."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in _FEW_FILES:
+            loop.default_exception_handler(context)
+        elif loop.time() > self._last_logged + 60.0:
+            self._last_logged = loop.time()
+            _log.error("new connections wait: %s", str(error.strerror).lower())
 
 
-class Connection(HttpToolsProtocol):
-    """uvicorn's HTTP connection, with time limits for slow clients and JSON for broken requests.
-
-    Request headers must arrive in time and within their size limit. A client that does not read its answer, or goes
-    on sending a refused body, is disconnected. uvicorn creates one instance per connection from the class it is given;
-    :meth:`with_settings` returns such a class.
-    """
-
-    settings = Settings()
-
-    @classmethod
-    def with_settings(cls, settings: Settings) -> type[Connection]:
-        """Return a subclass with these settings."""
-        return type("Connection", (cls,), {"settings": settings})
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.header_bytes: int | None = None  # received so far; None outside the headers
-        self.header_timer: asyncio.TimerHandle | None = None
-        self.write_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait for a request."""
-        super().connection_made(transport)
-        self._start_header_timer()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Clean up."""
-        self._stop_timers()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Parse the next bytes of a request."""
-        if self.cycle is None or self.cycle.response_complete:
-            self._start_header_timer()
-            data = _without_upgrade(data)
-        super().data_received(data)
-        if self.header_bytes is not None and not self.transport.is_closing():
-            self.header_bytes += len(data)
-            limit = self.settings.header_bytes
-            if self.header_bytes > limit:
-                self._refuse(Problem(431, f"the request headers exceed {limit:,} bytes"))
-
-    def on_message_begin(self) -> None:
-        """Start to count the bytes of the headers."""
-        self.header_bytes = 0
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        """Pass the request to the app."""
-        self.header_bytes = None
-        if self.header_timer is not None:
-            self.header_timer.cancel()
-            self.header_timer = None
-        super().on_headers_complete()
-
-    def pause_writing(self) -> None:
-        """Wait, but not forever, for the client to read."""
-        super().pause_writing()
-        self.write_timer = self.loop.call_later(self.settings.timeout, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """Continue to send."""
-        if self.write_timer is not None:
-            self.write_timer.cancel()
-            self.write_timer = None
-        super().resume_writing()
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer a request that is not valid HTTP."""
-        self._refuse(Problem(400, "invalid HTTP request"))
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Close after the answer to CONNECT and the like, since the parser reads no further."""
-        if self.cycle is not None:
-            self.cycle.keep_alive = False
-
-    def _start_header_timer(self) -> None:
-        if self.header_timer is None:
-            self.header_timer = self.loop.call_later(self.settings.header_seconds, self._headers_too_slow)
-
-    def _headers_too_slow(self) -> None:
-        self.header_timer = None
-        if self.header_bytes is None:
-            self.transport.abort()
-        else:
-            seconds = self.settings.header_seconds
-            self._refuse(Problem(408, f"the request headers did not arrive within {seconds:g} s"))
-
-    def _refuse(self, problem: Problem) -> None:
-        """Answer and close."""
-        body = problem.body()
-        headers = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-        self.transport.write(STATUS_LINE[problem.status_code] + headers + body)
-        self.transport.close()
-        self._stop_timers()
-
-    def _stop_timers(self) -> None:
-        for timer in (self.header_timer, self.write_timer):
-            if timer is not None:
-                timer.cancel()
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """Rename the header by which some clients (such as Java's) offer HTTP/2: the parser would drop the body."""
-    headers, end, rest = data.partition(b"\r\n\r\n")
-    return _UPGRADE.sub(b"\r\nX-Offer:", headers) + end + rest if b"pgrade" in headers else data
+def _open_files() -> int:
+    """Return how many files this process may have open, after raising that to what the system allows."""
+    try:
+        import resource
+    except ImportError:  # another system
+        return 1 << 16
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1 << 16 if hard == resource.RLIM_INFINITY else min(hard, 1 << 16)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return 1 << 16 if soft == resource.RLIM_INFINITY else soft
 
 
 def _address(listener: socket.socket) -> str:

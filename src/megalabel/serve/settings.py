@@ -30,6 +30,7 @@ class Settings:
     body_bytes: int = 16 << 20
     held_bytes: int = 512 << 20  # bodies and answers of all requests together
     requests: int = 1_024  # at the same time
+    connections: int = 4_096  # at the same time, with or without requests
     added: int = 100_000  # labels added while the server runs
     queue: int = 4_096  # texts that may wait
     batch: int = 256  # texts per call of the model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,11 @@ class JsonRoute(APIRoute):
 
     This keeps pages of other sites out: their forms can send text, but not the JSON content type.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        whole_path = self.path_regex.pattern.removesuffix("$") + r"\Z"  # $ also matches before a line break at the end
+        self.path_regex = re.compile(whole_path)
 
     @property
     def body_keys(self) -> list[str]:

@@ -1,1 +1,1 @@
-"""Training: the only loop, its step, and what a run is made of."""
+"""Training: the loop, its step, and the phases of a run."""

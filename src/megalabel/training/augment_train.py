@@ -1,4 +1,4 @@
-"""From what a recipe says of augmentation to the set that is trained on."""
+"""Apply the augmentation of a recipe to the train rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["augment_train"]
 
 
 def augment_train(recipe: Recipe, data: Dataset) -> Dataset:
-    """Return the set with the train rows the recipe wants; val, test and propensities stay what they were.
+    """Return the set with augmented train rows; val, test and propensities do not change.
 
-    Call it with validation rows already held out, and again, with the original rows, for a
-    refit: what is made of train must never have seen validation.
+    Call it after validation rows are held out, and again with the original rows for a refit:
+    augmented rows must never contain validation pairs.
 
     >>> from megalabel import load
     >>> from megalabel.recipes import load_recipe

@@ -1,4 +1,4 @@
-"""How much each head counts when their scores are added."""
+"""Choose the weights of heads whose scores are added."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["choose_weights", "rank"]
 
 STEPS = 10  # the share of the first head is tried in tenths
 CANDIDATES = 50  # of each head, and of all together
-ROWS = 256  # whose candidates are scored at once
+ROWS = 256  # rows scored at a time
 
 
 def rank(
@@ -38,10 +38,10 @@ def rank(
 ) -> Report:
     """Search all labels for the rows of a split with these weights, and measure.
 
-    With several ranks, ``labels`` are the own of each, and all return the same.
+    With several ranks, ``labels`` are those of this rank's shard; all ranks return the same weights.
     """
-    found = _search(data, split, queries, labels, weights, 100, ranks)
-    return measure(data, found.ids, split)
+    best = _search(data, split, queries, labels, weights, 100, ranks)
+    return measure(data, best.ids, split)
 
 
 def choose_weights(
@@ -55,18 +55,18 @@ def choose_weights(
 
     The first head is balanced against each other head in turn, in steps of a tenth; equal
     weights win a tie. All weights rank the same candidates, the best of every head alone and of
-    all together, so that each label is searched for once and not for every weight.
+    all together, so that one search serves all weights.
     """
     names = list(queries)
     best = {name: 1.0 / len(names) for name in names}
     candidates = _candidates(data, queries, labels, best, ranks)
-    own = ranks.share(len(data.labels))
-    scores = {name: ranks.sum(_scores(queries[name], labels[name], candidates, own)) for name in names}
+    shard = ranks.share(len(data.labels))
+    scores = {name: ranks.sum(_scores(queries[name], labels[name], candidates, shard)) for name in names}
 
     def value(weights: Mapping[str, float]) -> float:
         mixed = torch.stack([weights[name] * scores[name] for name in names]).sum(dim=0)
         mixed[candidates < 0] = -torch.inf
-        order = mixed.sort(dim=1, descending=True, stable=True).indices  # ties go to the label of lower number
+        order = mixed.sort(dim=1, descending=True, stable=True).indices  # ties go to the lower label id
         return measure(data, candidates.gather(1, order).numpy(), "val").metrics[select]
 
     best_value = value(best)
@@ -74,9 +74,9 @@ def choose_weights(
         total = best[names[0]] + best[other]
         for share in np.linspace(0, 1, STEPS + 1):
             tried = {**best, names[0]: float(total * share), other: float(total * (1 - share))}
-            found = value(tried)
-            if found > best_value:
-                best, best_value = tried, found
+            tried_value = value(tried)
+            if tried_value > best_value:
+                best, best_value = tried, tried_value
     return best
 
 
@@ -101,22 +101,22 @@ def _candidates(
     equal: Mapping[str, float],
     ranks: Ranks,
 ) -> Tensor:
-    """Return labels [Q, C], each once in its row and ascending but for -1 in the place of repeats."""
+    """Return labels [Q, C], ascending in each row, with -1 in place of duplicates."""
     ways = (*({name: 1.0} for name in queries), equal)
     top = min(CANDIDATES, len(data.labels))
-    found = [_search(data, "val", queries, labels, weights, top, ranks).ids for weights in ways]
-    ids = np.sort(np.concatenate(found, axis=1), axis=1)
+    rankings = [_search(data, "val", queries, labels, weights, top, ranks).ids for weights in ways]
+    ids = np.sort(np.concatenate(rankings, axis=1), axis=1)
     ids[:, 1:][ids[:, 1:] == ids[:, :-1]] = -1
     return torch.from_numpy(ids.astype(np.int64))
 
 
-def _scores(queries: Tensor, side: LabelSide, candidates: Tensor, own: range) -> Tensor:
-    """Return the scores [Q, C] of one head for the candidates of each row, on the CPU; 0 for labels not in ``own``."""
+def _scores(queries: Tensor, side: LabelSide, candidates: Tensor, shard: range) -> Tensor:
+    """Return the scores [Q, C] of one head for the candidates of each row, on the CPU; 0 outside the shard."""
     parts = []
-    here = (candidates >= own.start) & (candidates < own.stop)
-    places = (candidates - own.start).where(here, 0)
+    local = (candidates >= shard.start) & (candidates < shard.stop)
+    places = (candidates - shard.start).where(local, 0)
     chunks = (torch.split(part, ROWS) for part in (queries, places.to(queries.device)))
     for rows, ids in zip(*chunks, strict=True):
-        found = torch.bmm(side.vectors[ids], rows.unsqueeze(2)).squeeze(2)
-        parts.append(found if side.bias is None else found + side.bias[ids])
-    return torch.cat(parts).cpu().where(here, 0.0)
+        scores = torch.bmm(side.vectors[ids], rows.unsqueeze(2)).squeeze(2)
+        parts.append(scores if side.bias is None else scores + side.bias[ids])
+    return torch.cat(parts).cpu().where(local, 0.0)

@@ -1,13 +1,11 @@
-"""The training loop, the only one: every recipe runs through here."""
+"""The only training loop: every recipe uses it."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -19,12 +17,14 @@ from megalabel.batching import generator
 from megalabel.batching.candidates import CandidateBuilder
 from megalabel.batching.from_heads import HeadCandidates
 from megalabel.batching.log_q import RunningLogQ
-from megalabel.batching.order import Clustered, Order, Shuffled
+from megalabel.batching.negatives import NO_LISTS
+from megalabel.batching.order import ByLabel, ByLabelOrder, Clustered, Order, Shuffled
 from megalabel.batching.pool import PoolBuilder
 from megalabel.errors import DataError, SettingError
+from megalabel.memory import trim_memory
 from megalabel.training.optim import clip_gradients, make_optimisers, sum_gradients
 from megalabel.training.optim.schedule import Schedule
-from megalabel.training.refresh import Refreshed, refresh
+from megalabel.training.refresh import Refreshed, keep_means, refresh
 from megalabel.training.step import Step
 from megalabel.types import LABELS, Batch, Targets, View
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Loop", "StepResult"]
 
-_MANY = 65_536  # labels of a step from which on it is long enough to return memory to the system
+_MANY = 65_536  # a step with more labels takes long enough to return memory to the system
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class StepResult:
 class Loop:
     """Trains a network on one split, step by step.
 
-    Everything random in a step comes from (seed, epoch, place in the epoch) alone, so that
-    a resumed run needs no history of generators: the same state and the same place give
-    the same step, bit for bit.
+    Random numbers in a step depend only on seed, epoch and position in the epoch, so a
+    resumed run needs no saved generators: the same state and position give the same step,
+    bit for bit.
 
     Args:
         recipe: batching, optimisers, schedule.
@@ -70,7 +70,8 @@ class Loop:
         split: the training points.
         queries: tokens of their texts.
         labels: tokens of the label texts.
-        pause: is entered for work within an epoch that shows its own progress.
+        pause: context manager for work within an epoch that shows its own progress.
+        lexical: [N, top] BM25 negatives of each point, if the recipe uses them.
     """
 
     recipe: Recipe
@@ -79,37 +80,63 @@ class Loop:
     queries: TextTokens
     labels: TextTokens
     pause: Callable[[], AbstractContextManager[None]] = nullcontext
-    epoch: int = 0  # where the next step is
-    place: int = 0  # its place in the epoch
+    lexical: NDArray[np.int32] = field(default_factory=lambda: NO_LISTS)
+    epoch: int = 0  # epoch of the next step
+    place: int = 0  # its position in the epoch
     step: int = 0
     refreshed: Refreshed = field(default_factory=Refreshed)
     optimisers: dict[str, Optimizer] = field(init=False)
 
     def __post_init__(self) -> None:
         settings = self.recipe.batching
-        self.batch_size = settings.size(len(self.split))
-        if self.batch_size > len(self.split):
+        items = settings.epoch_items(self.split.targets)
+        self.batch_size = settings.size(items)
+        if self.batch_size > items:
+            what = "labels with a training point" if settings.by_label else "training points"
             raise DataError(
-                f"batch_size {self.batch_size:,} is larger than the {len(self.split):,} training points",
-                remedy=f"--set batching.batch_size={max(1, len(self.split) // 8)}",
+                f"batch_size {self.batch_size:,} is larger than the {items:,} {what}",
+                remedy=f"--set batching.batch_size={max(1, items // 8)}",
             )
         self.optimisers = make_optimisers(self._groups(), self._parameters())
         self.log_q = settings.log_q_estimate(self.split.targets, self.split.filter, self.batch_size)
-        self.steps_per_epoch = math.ceil(len(self.split) / self.batch_size)
-        total = self.steps_per_epoch * self.recipe.training.epochs
-        warmup = round(self.recipe.training.warmup * total)
-        self.schedule = Schedule(kind=self.recipe.training.schedule, total_steps=total, warmup_steps=warmup)
+        self.steps_per_epoch = math.ceil(items / self.batch_size)
+        self.schedule = self._schedule()
         spaces = self.network.spaces
         proposed = any(head.candidates is not None for head in self.recipe.dense_heads.values())
         self.truth = {name: self._truth(spaces[name]) for name in spaces if proposed or len(spaces) > 1}
+        self._attach()
         self.stepper = Step(self.network, self.recipe.training.chunk_size, self._proposals())
+
+    def _attach(self) -> None:
+        """Let the heads look at the train points; refuse what several ranks cannot do."""
+        network = self.network
+        self.neighbours = [name for name in network.heads if network.head(name).settings.reads_points]
+        if self.neighbours and not network.ranks.alone:
+            raise SettingError(
+                f"heads.{self.neighbours[0]}: several ranks do not read neighbours of labels",
+                remedy="train in one process",
+            )
+        for name in self.neighbours:
+            network.head(name).attach(self._truth(network.space(name)), self.recipe.seed)
+
+    def _schedule(self) -> Schedule:
+        training = self.recipe.training
+        total = self.steps_per_epoch * training.epochs
+        steps = training.warmup_steps
+        return Schedule(
+            kind=training.schedule,
+            total_steps=total,
+            warmup_steps=round(training.warmup * total) if steps is None else steps,
+            milestones=tuple(self.steps_per_epoch * epoch for epoch in training.milestones),
+            milestone_factor=training.milestone_factor,
+        )
 
     def _truth(self, space: LabelSpace) -> csr_matrix:
         """Return the relevance [N, size] of the train rows in a label space, without filtered pairs."""
         return space.targets(self.split.without(self.split.filter).targets)
 
     def _proposals(self) -> dict[str, HeadCandidates]:
-        """Return what makes candidates from the scores of another head, by head."""
+        """Return, by head, the builder of candidates from the scores of another head."""
         network, proposals = self.network, {}
         for name in network.heads:
             candidates = network.head(name).settings.candidates
@@ -129,37 +156,55 @@ class Loop:
         return proposals
 
     def run_epoch(self) -> Iterator[StepResult]:
-        """Yield the result of every step that is left of the current epoch, then stand before the next."""
-        if self.place == 0 and self.recipe.batching.refresh_due(self.epoch):
-            seed = self.recipe.seed + self.epoch
-            with self.pause():
-                self.refreshed = refresh(
-                    self.network, self.recipe.batching, self.split, self.queries, self.labels, seed=seed
-                )
-        builder = self.recipe.batching.builder(self.split.targets, self.split.filter, self.refreshed.mined)
-        batches = self._order().batches(self.epoch)
+        """Yield the results of the remaining steps of the current epoch, then advance to the next epoch."""
+        self._refresh_if_due()
+        builder = self._builder()
+        batches = self._order(builder).batches(self.epoch)
         self.network.train()
+        begun = self.place
         while self.place < len(batches):
+            if self.place > begun and self._refresh_if_due():
+                builder = self._builder()
+                self.network.train()
             rng = generator(self.recipe.seed, "step", self.epoch, self.place)
             batch = self._with_spaces(builder.build(batches[self.place], rng=rng))
             torch.manual_seed(int(rng.integers(2**62)) + self.network.ranks.rank)
             self.place += 1
             if len(batch.queries):
                 yield self._step(batch, builder)
+        if self.neighbours:
+            with self.pause():
+                keep_means(self.network, self.queries, self.labels)
         self.epoch, self.place = self.epoch + 1, 0
+
+    def _refresh_if_due(self) -> bool:
+        """Compute clusters and hard negatives from the current weights when it is time; return whether it was."""
+        if not self.recipe.batching.refresh_due(self.epoch, self.step, self.place):
+            return False
+        with self.pause():
+            self.refreshed = refresh(
+                self.network, self.recipe.batching, self.split, self.queries, self.labels,
+                epoch=self.epoch, seed=self.recipe.seed + self.epoch,
+            )  # fmt: skip
+        return True
+
+    def _builder(self) -> PoolBuilder | CandidateBuilder:
+        split = self.split
+        return self.recipe.batching.builder(split.targets, split.filter, self.refreshed.mined, self.lexical)
 
     def _step(self, batch: Batch, builder: PoolBuilder | CandidateBuilder) -> StepResult:
         self.schedule.apply(min(self.step, self.schedule.total_steps - 1), self.optimisers.values())
         rows = batch.queries.numpy()
         self._check_agreement(batch)
         moved = batch.to(self.network.device)
-        parts = self.stepper.losses(moved, self.queries.take(rows), self.labels, self._log_q(moved.view.pool))
+        log_q = self._log_q(moved.view.pool)
+        parts = self.stepper.losses(moved, self.queries.take(rows), self.labels, log_q, self.queries)
         total = self.stepper.total(parts)
         value = float(total.detach())
         if not math.isfinite(value):
             bad = [name for name, part in parts.items() if not math.isfinite(float(part.detach()))]
             raise self.diverged(f"the loss of {' and '.join(bad) or 'all heads'} is {value}", self.step + 1)
-        large = batch.view.pool is None and len(self.network.own) > _MANY
+        large = batch.view.pool is None and len(self.network.shard) > _MANY
         if large:
             trim_memory()
         total.backward()  # type: ignore[no-untyped-call]
@@ -174,7 +219,7 @@ class Loop:
         return StepResult(self.epoch, self.step, value, values, len(rows), builder.statistics(batch))
 
     def _log_q(self, pool: torch.Tensor | None) -> torch.Tensor | None:
-        """Return log q [P] of the pool, which a running estimate counts first."""
+        """Return log q [P] of the pool; a running estimate is updated first."""
         if self.log_q is None or pool is None:
             return None
         if isinstance(self.log_q, RunningLogQ):
@@ -186,46 +231,52 @@ class Loop:
         coarse = {name: truth for name, truth in self.truth.items() if name != LABELS}
         rows = batch.queries.numpy()
         views = {name: View(Targets.from_csr(csr_matrix(truth[rows]))) for name, truth in coarse.items()}
-        return Batch(batch.queries, {**batch.views, **views}) if views else batch
+        return replace(batch, views={**batch.views, **views}) if views else batch
 
     def _share_gradients(self) -> None:
-        """Add up over the ranks what belongs to all of them, then clip."""
+        """Sum the gradients of shared parameters over the ranks, then clip."""
         network, sharded = self.network, list(self.network.sharded().values())
-        own = {id(parameter) for parameter in sharded}
-        sum_gradients([part for part in network.parameters() if id(part) not in own], network.ranks)
+        sharded_ids = {id(parameter) for parameter in sharded}
+        sum_gradients([part for part in network.parameters() if id(part) not in sharded_ids], network.ranks)
         if self.recipe.training.clip is not None:
             others: dict[str, Any] = {} if network.ranks.alone else {"sharded": sharded, "ranks": network.ranks}
             clip_gradients(network.parameters(), self.recipe.training.clip, **others)
 
     def _check_agreement(self, batch: Batch) -> None:
-        """Raise a DataError if the ranks stand at different batches, which same data and seeds rule out."""
+        """Raise a DataError if the ranks have different batches; the same data and seeds rule this out."""
         ranks = self.network.ranks
         if ranks.alone:
             return
         parts = [batch.queries, *(part for part in (batch.view.pool, batch.view.candidates) if part is not None)]
         number = crc32(b"".join(part.numpy().tobytes() for part in parts))
-        most, least = ranks.max_int(number, -number)
-        if most != -least:
+        largest, negated_smallest = ranks.max_int(number, -number)
+        if largest != -negated_smallest:
             raise DataError(
                 f"the ranks do not agree on the texts and labels of step {self.step + 1}",
                 remedy="run the same release on processors of one kind, with as many threads each",
             )
 
     def check_weights(self) -> None:
-        """Raise a DataError if a step has left NaN or infinity in a weight, so that no checkpoint gets it."""
+        """Raise a DataError if a step has left NaN or infinity in a weight, so that it never reaches a checkpoint."""
         names, values = zip(*self.network.named_parameters(), strict=True)
         for name, bad in zip(names, self.network.ranks.max_int(*map(_not_finite, values)), strict=True):
             if bad:
                 raise self.diverged(f"{name} holds NaN or infinity", self.step)
 
     def diverged(self, what: str, step: int) -> DataError:
-        """Return the error that says where training went out of bounds."""
+        """Return the error for a loss or weight that is not finite."""
         return DataError(
             f"{what} at epoch {self.epoch + (self.place > 0)}, step {step}; checkpoints from before are kept",
             remedy="lower the learning rate (--set training.encoder.lr=...) or raise the temperature",
         )
 
-    def _order(self) -> Order:
+    def _order(self, builder: PoolBuilder | CandidateBuilder) -> Order:
+        settings = self.recipe.batching.order
+        if isinstance(settings, ByLabelOrder):
+            assert isinstance(builder, PoolBuilder)  # settings refuse candidates
+            return ByLabel(
+                builder.truth, self.batch_size, self.recipe.seed, power=settings.power, replacement=settings.replacement
+            )
         if len(self.refreshed.clusters):
             return Clustered(self.refreshed.clusters, self.batch_size, self.recipe.seed)
         return Shuffled(np.arange(len(self.split)), self.batch_size, self.recipe.seed)
@@ -237,27 +288,28 @@ class Loop:
             "heads": training.heads or training.encoder,
             "tables": training.tables or training.encoder.rowwise(),
         }
-        if settings["tables"].kind == "adamw" and self._sparse_gradients():
+        if not settings["tables"].takes_sparse and self._sparse_gradients():
+            how = "'sgd' with momentum or weight_decay" if settings["tables"].kind == "sgd" else "'adamw'"
             raise SettingError(
-                "training.tables.kind is 'adamw', which cannot take the sparse gradients of tables",
-                remedy="choose lazy_adamw (the same, row by row) or row_adagrad",
+                f"training.tables.kind is {how}, which cannot take the sparse gradients of tables",
+                remedy="choose lazy_adamw (adamw, row by row) or row_adagrad",
             )
         return settings
 
     def _sparse_gradients(self) -> bool:
-        """Tell whether a step touches some rows of a table only."""
+        """Return whether a step touches only some rows of a table."""
         network = self.network
         if any(hasattr(encoder, "sparse_parameters") for name, encoder in network.encoders.items()
                if name not in network.frozen):  # fmt: skip
             return True
         heads = [network.head(name) for name in network.heads]
         some = self.recipe.batching.labels != "all"
-        return any(head.table is not None and (some or head.settings.candidates is not None) for head in heads)
+        return any(head.tables() and (some or head.settings.candidates is not None) for head in heads)
 
     def _parameters(self) -> dict[str, list[tuple[str, torch.nn.Parameter]]]:
         """Sort parameters into tables (sparse rows), heads and encoders; a shared one is listed once."""
         network = self.network
-        tables = {id(network.head(name).table) for name in network.heads}
+        tables = {id(table) for name in network.heads for table in network.head(name).tables()}
         for encoder in network.encoders.values():
             tables |= {id(parameter) for parameter in getattr(encoder, "sparse_parameters", list)()}
         groups: dict[str, list[tuple[str, torch.nn.Parameter]]] = {"encoder": [], "heads": [], "tables": []}
@@ -267,11 +319,11 @@ class Loop:
         return groups
 
     def state(self) -> dict[str, Any]:
-        """Return the place the loop stands at."""
+        """Return the position of the loop."""
         return {"epoch": self.epoch, "place": self.place, "step": self.step}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that a checkpoint needs beside :meth:`state`."""
+        """Return the arrays that a checkpoint needs in addition to :meth:`state`."""
         arrays: dict[str, NDArray[Any]] = {"clusters": self.refreshed.clusters, "mined": self.refreshed.mined}
         if isinstance(self.log_q, RunningLogQ):
             arrays["log_q"] = self.log_q.state()
@@ -287,22 +339,3 @@ class Loop:
 
 def _not_finite(value: torch.Tensor) -> bool:
     return value.numel() > 0 and not all(math.isfinite(float(end)) for end in value.detach().aminmax())
-
-
-def trim_memory() -> None:
-    """Have the C library return freed memory to the system; does nothing where it cannot.
-
-    glibc keeps pieces of up to 32 MB for later, so that what comes next, in other sizes, is added on top: after
-    blocks of scores of all labels, hundreds of megabytes. It takes some milliseconds, and as long again until the
-    memory is mapped anew: for steps of a second, not for small ones.
-    """
-    _malloc_trim()(0)
-
-
-@cache
-def _malloc_trim() -> Callable[[int], int]:
-    try:
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError, TypeError):  # another C library, another system
-        return lambda kept: 0
-    return trim

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from megalabel.batching.bm25 import mine_bm25
+from megalabel.batching.negatives import NO_LISTS
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.network.init import init_heads
 from megalabel.network.network import Network
@@ -38,11 +40,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Phase", "Stopped", "Texts"]
 
-CHECKPOINT_SECONDS = 300.0  # within an epoch; every epoch ends with a checkpoint anyway
+CHECKPOINT_SECONDS = 300.0  # between checkpoints within an epoch; every epoch also ends with one
 
 
 class Stopped(KeyboardInterrupt):
-    """The user asked to stop; the state is saved."""
+    """The user (SIGINT) or the system (SIGTERM) asked to stop; the state is saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.number = number
 
 
 @dataclass(frozen=True)
@@ -55,14 +61,14 @@ class Texts:
 
     @classmethod
     def of(cls, data: Dataset, encoders: Mapping[str, nn.Module]) -> Texts:
-        """Tokenise once, or read what was tokenised before."""
+        """Tokenise, or read the tokens from the store."""
         val = None if data.val is None else TextTokens.stored(data.val.texts, encoders)
         train, labels = (TextTokens.stored(texts, encoders) for texts in (data.train.texts, data.labels.texts))
         return cls(train, labels, val)
 
 
 class Clock:
-    """Seconds spent so far, with those of an earlier process before them."""
+    """Seconds spent so far, including those of the process that was resumed."""
 
     def __init__(self, before: float = 0.0) -> None:
         self._start = time.monotonic() - before
@@ -75,10 +81,10 @@ class Clock:
 
 @dataclass
 class Phase:
-    """One pass of training, from the first epoch to the last or to where patience ends.
+    """One pass of training, from the first epoch to the last, or until patience runs out.
 
-    With ``select`` every evaluation is on validation rows and the best state is kept;
-    without, the last state counts (a refit, which has no validation rows to look at).
+    With ``select``, evaluations on validation rows select the best state; without, the last
+    state is kept (a refit, which has no validation rows).
     """
 
     recipe: Recipe
@@ -95,11 +101,13 @@ class Phase:
     carried: Sequence[str] = ()  # heads whose weights come from an earlier stage or run
 
     def run(self, *, resume: bool) -> dict[str, Any]:
-        """Train, and leave the selected state in the network; return what was best."""
+        """Train, load the selected state into the network, and return the best evaluation."""
         if resume and (done := self._finished()):
             return done
         texts = self.texts
-        loop = Loop(self.recipe, self.network, self.data.train, texts.train, texts.labels, self.show.pause)
+        loop = Loop(
+            self.recipe, self.network, self.data.train, texts.train, texts.labels, self.show.pause, self._lexical()
+        )
         best: dict[str, Any] = {"epoch": -1, "value": None, "metrics": {}, "since": 0}
         self._clock = Clock()
         ranks = self.network.ranks
@@ -108,7 +116,10 @@ class Phase:
             self.show.resumed(loop.step)
         else:
             with self.show.pause():
-                init_heads(self.network, self.data.train.targets, texts.train, texts.labels, keep=self.carried)
+                init_heads(
+                    self.network, self.data.train.targets, texts.train, texts.labels,
+                    keep=self.carried, seed=self.recipe.seed,
+                )  # fmt: skip
         self.log.rewind(loop.step, phase=self.name)
         saved = time.monotonic()
         with _stop_at_step(ranks) as stopping:
@@ -123,21 +134,36 @@ class Phase:
                         loop.check_weights()
                         self._save(loop, best)
                         saved = time.monotonic()
-                        if any(ranks.max_int(stopping())):
-                            raise Stopped
+                        self._stop(stopping())
                 loop.check_weights()
                 better = self.select and self._evaluate(loop, best)
                 ended = loop.epoch == self.epochs or self._out_of_patience(best)
                 self._save(loop, best, tags=["best"] * better + ["done"] * ended)
                 saved = time.monotonic()
-                if any(ranks.max_int(stopping())):
-                    raise Stopped
+                self._stop(stopping())
         if self.select and best["epoch"] >= 0:
             load_weights(self.network, self._selected(best, ranks))
         return best
 
+    def _lexical(self) -> NDArray[np.int32]:
+        """Return the negatives [N, top] by BM25 if the recipe wants some; every rank finds those of its own points."""
+        top, train, ranks = self.recipe.batching.bm25_top, self.data.train, self.network.ranks
+        if not top:
+            return NO_LISTS
+        own = ranks.share(len(train))
+        part = train.rows(np.arange(own.start, own.stop))
+        with self.show.pause():
+            mined = mine_bm25(part.texts, self.data.labels.texts, part.targets, part.filter, top)
+        lists: NDArray[np.int32] = ranks.gather(torch.from_numpy(mined), ranks.sizes(len(train))).numpy()
+        return lists
+
+    def _stop(self, number: int) -> None:
+        """Raise if a signal asked this rank, or another one, to stop."""
+        if number := self.network.ranks.max_int(number)[0]:
+            raise Stopped(number)
+
     def _evaluate(self, loop: Loop, best: dict[str, Any]) -> bool:
-        """Measure on validation rows when it is time; return whether this is the best so far."""
+        """Evaluate on validation rows if due; return whether this is the best so far."""
         settings = self.recipe.training
         if loop.epoch % settings.evaluate_every and loop.epoch != self.epochs:
             return False
@@ -163,13 +189,13 @@ class Phase:
         return False
 
     def _write(self, step: int, **record: Any) -> None:
-        """Log a record with the seconds this phase has taken and the memory it holds."""
+        """Log a record with the seconds of this phase and the memory of the process."""
         held = resident_bytes()
         memory = {} if held is None else {"memory_mb": round(held / 2**20)}
         self.log.write(step, phase=self.name, seconds=round(self._clock.seconds, 3), **memory, **record)
 
     def weights(self) -> dict[str, float]:
-        """Return the head weights the recipe wants, chosen on validation where it says so."""
+        """Return the weights of the heads as in the recipe, chosen on validation rows if it says so."""
         wanted = self.recipe.predict.weights
         if isinstance(wanted, dict):
             return dict(wanted)
@@ -180,18 +206,18 @@ class Phase:
 
     def equal_weights(self) -> dict[str, float]:
         """Return equal weights for the heads that score the labels themselves, 0 for the others."""
-        own = [name for name in self.network.heads if self.network.space(name).members is None]
-        return {name: 1.0 / len(own) if name in own else 0.0 for name in self.network.heads}
+        over_labels = [name for name in self.network.heads if self.network.space(name).members is None]
+        return {name: 1.0 / len(over_labels) if name in over_labels else 0.0 for name in self.network.heads}
 
     def _watched(self) -> NDArray[np.int64]:
-        """Return the validation rows that are looked at after an epoch: all, or some spread evenly."""
+        """Return the validation rows evaluated after an epoch: all, or an evenly spread sample."""
         total = len(self.data.split("val"))
         return np.linspace(
             0, total, min(total, self.recipe.training.evaluate_on or total), endpoint=False, dtype=np.int64
         )
 
     def _sides(self, rows: NDArray[np.int64] | None = None) -> tuple[dict[str, Tensor], dict[str, LabelSide]]:
-        """Return the vectors of validation queries, all or these rows, and of all labels, or those that are here."""
+        """Return the vectors of validation queries, all or these rows, and of the labels of this rank's shard."""
         assert self.texts.val is not None
         self.network.eval()
         queries = self.texts.val if rows is None else self.texts.val.take(rows)
@@ -214,50 +240,50 @@ class Phase:
         ranks = self.network.ranks
         save_checkpoint(self.folder, loop.step, tensors, state, loop.arrays(), rows=rows, ranks=ranks, tags=tags)
 
-    def _restore(self, loop: Loop, found: Checkpoint) -> dict[str, Any]:
+    def _restore(self, loop: Loop, checkpoint: Checkpoint) -> dict[str, Any]:
         for key, value in self.identity.items():
-            if found.state["identity"].get(key) != value:
+            if checkpoint.state["identity"].get(key) != value:
                 raise DataError(
                     f"this run was started with {'other' if key == 'data' else 'another'} {key}",
                     path=self.folder.parent.parent,
-                    remedy=f"resume with the same {key}, or start anew in another folder",
+                    remedy=f"resume with the same {key}, or start a new run in another folder",
                 )
-        for note in found.notes:
+        for note in checkpoint.notes:
             self.show.note(note)
-        load_weights(self.network, found)
-        restore_optimisers(self.network, loop.optimisers, found)
-        loop.restore(found.state["loop"], found.arrays)
-        self._clock = Clock(found.state["seconds"])
-        best: dict[str, Any] = found.state["best"]
+        load_weights(self.network, checkpoint)
+        restore_optimisers(self.network, loop.optimisers, checkpoint)
+        loop.restore(checkpoint.state["loop"], checkpoint.arrays)
+        self._clock = Clock(checkpoint.state["seconds"])
+        best: dict[str, Any] = checkpoint.state["best"]
         return best
 
     def _selected(self, best: dict[str, Any], ranks: Ranks) -> Checkpoint:
-        """Return the checkpoint of the best epoch; an older best one does not stand in for one that is damaged."""
+        """Return the checkpoint of the best epoch; an error if it is damaged, even if an older one exists."""
         if not self.select or best["epoch"] < 0:
             return load_checkpoint(self.folder, tag="done", ranks=ranks)
-        found = load_checkpoint(self.folder, tag="best", ranks=ranks)
-        if found.state["best"]["epoch"] != best["epoch"]:
+        checkpoint = load_checkpoint(self.folder, tag="best", ranks=ranks)
+        if checkpoint.state["best"]["epoch"] != best["epoch"]:
             raise DataError(
                 f"the checkpoint of epoch {best['epoch']}, the best on validation, cannot be read", path=self.folder,
                 remedy="train from the start",
             )  # fmt: skip
-        return found
+        return checkpoint
 
     def _finished(self) -> dict[str, Any] | None:
-        """Return what was best if this phase had come to its end before."""
+        """Return the best evaluation if this phase is already finished."""
         ranks = self.network.ranks
         try:
-            found = load_checkpoint(self.folder, tag="done", ranks=ranks)
+            checkpoint = load_checkpoint(self.folder, tag="done", ranks=ranks)
         except DataError:
             return None
-        if found.state["identity"] != self.identity:
+        if checkpoint.state["identity"] != self.identity:
             return None
-        best: dict[str, Any] = found.state["best"]
+        best: dict[str, Any] = checkpoint.state["best"]
         load_weights(self.network, self._selected(best, ranks))
         return best
 
     def whole(self, best: dict[str, Any]) -> Network:
-        """Return the selected network with the rows of all labels in one place; of several ranks, one calls this."""
+        """Return the selected network with the rows of all labels; only one rank calls this."""
         if self.network.ranks.alone:
             return self.network
         encoders = dict(self.network.encoders.items())
@@ -267,25 +293,34 @@ class Phase:
 
 
 @contextmanager
-def _stop_at_step(ranks: Ranks) -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a wish to stop at the end of the step; a second one stops at once.
+def _stop_at_step(ranks: Ranks) -> Iterator[Callable[[], int]]:
+    """Let the first Ctrl-C or SIGTERM stop the run at the end of the step, and the second one at once.
 
-    With several ranks a second one is waited for as well: a terminal and torchrun each send their own.
+    The function it yields returns the number of the signal, or 0. With several ranks a second Ctrl-C is ignored
+    too: a terminal and torchrun each send one. SIGTERM then means that another rank has died
+    (:func:`~megalabel.training.distributed.join`). A SIGTERM handler of the caller stays in place.
     """
-    asked = False
+    asked = 0
 
     def ask(number: int, frame: Any) -> None:
         nonlocal asked
-        asked = True
+        asked = number
         if ranks.alone:
-            signal.signal(signal.SIGINT, before)
+            restore()
 
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    terminated = ranks.alone and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    before: dict[int, Any] = {}
     try:
-        before = signal.signal(signal.SIGINT, ask)
-    except ValueError:  # not the main thread: whoever runs us handles signals
-        yield lambda: False
+        for number in (signal.SIGINT, *([signal.SIGTERM] if terminated else [])):
+            before[number] = signal.signal(number, ask)
+    except ValueError:  # not the main thread: the caller handles signals
+        yield lambda: 0
         return
     try:
         yield lambda: asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()

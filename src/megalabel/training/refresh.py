@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from megalabel.batching.negatives import mine
+from megalabel.batching.negatives import NO_LISTS, mine
+from megalabel.heads.dense import Points
+from megalabel.heads.neighbours import NeighboursHead
 from megalabel.index import build_index
 from megalabel.network.vectors import label_side, own_queries
 from megalabel.training.distributed.cluster import cluster_queries
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from megalabel.network.network import Network
     from megalabel.network.texts import TextTokens
 
-__all__ = ["Refreshed", "refresh"]
+__all__ = ["Refreshed", "keep_means", "refresh"]
+
+_LABELS = 16_384  # whose neighbours are encoded at once
 
 
 @dataclass(frozen=True)
@@ -33,29 +37,41 @@ class Refreshed:
     """Plain arrays for a checkpoint; empty before the first refresh, or if the recipe does not use them."""
 
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # [N]
-    mined: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.int32))  # [N, top]
+    mined: NDArray[np.int32] = field(default_factory=lambda: NO_LISTS)  # [N, top]
 
 
 def refresh(
-    network: Network, settings: Batching, split: Split, queries: TextTokens, labels: TextTokens, *, seed: int
+    network: Network,
+    settings: Batching,
+    split: Split,
+    queries: TextTokens,
+    labels: TextTokens,
+    *,
+    epoch: int,
+    seed: int,
 ) -> Refreshed:
     """Cluster the training queries and mine their hard negatives with the current vectors.
 
+    The epoch, counted from 0, decides how large the clusters are; those of one query need no vectors.
+
     The vectors are those of :meth:`~megalabel.network.Network.mining_head`. Negatives come from the index that
     ``batching.negatives.search`` names; an approximate one finds most of the best wrong labels. With several ranks,
-    each encodes its share of the queries and searches its own labels, for all queries.
+    each encodes its share of the queries and searches its shard of the labels for all queries.
     """
     name = network.mining_head()
     clusters, mined = Refreshed().clusters, Refreshed().mined
     ranks = network.ranks
     parts: Iterable[tuple[NDArray[np.int64], Tensor]]
     parts = ((rows, vectors[name]) for rows, vectors in own_queries(network, queries))
-    if settings.clusters:
+    size = settings.cluster_size(epoch, len(queries))
+    if settings.clusters and size == 1:
+        clusters = np.arange(len(queries), dtype=np.int64)
+    elif settings.clusters:
         blocks, shares = zip(*parts, strict=True)
         sizes, vectors = [len(part) for part in shares], torch.cat(shares)
         del shares  # the memory is needed
         own_rows = np.concatenate([rows[(share := ranks.share(len(rows))).start : share.stop] for rows in blocks])
-        clusters = cluster_queries(vectors, own_rows, len(queries), settings.size(len(queries)), seed=seed, ranks=ranks)
+        clusters = cluster_queries(vectors, own_rows, len(queries), size, seed=seed, ranks=ranks)
         parts = zip(blocks, torch.split(vectors, sizes), strict=True)
     if settings.mining is not None:
         search, top = settings.mining.search, settings.mining.top
@@ -74,3 +90,31 @@ def _pairs(split: Split, rows: NDArray[np.int64]) -> tuple[csr_matrix, NDArray[n
     first, last = int(rows[0]), int(rows[-1]) + 1
     pairs = split.filter[(split.filter[:, 0] >= first) & (split.filter[:, 0] < last)]
     return split.targets[first:last], pairs - np.array([[first, 0]])
+
+
+@torch.no_grad()
+def keep_means(network: Network, queries: TextTokens, labels: TextTokens) -> None:
+    """Let heads that read neighbours compute anew what they keep of them, with the current weights.
+
+    Args:
+        network: whose encoders and heads are used; left in evaluation mode.
+        queries: the texts of all train points.
+        labels: the texts of all labels.
+    """
+    network.eval()
+    for name in network.heads:
+        head = network.head(name)
+        if not isinstance(head, NeighboursHead):
+            continue
+        encoder = network.query_encoder(name)
+
+        def encoded(texts: TextTokens, ids: Tensor, *, of_labels: bool, name: str = name, by: str = encoder) -> Tensor:
+            tokens = texts.take(ids.cpu().numpy())[by]
+            return network.tapped(network.encode(by, tokens, network.length(by, labels=of_labels)), by, name)
+
+        for start in range(0, head.size, _LABELS):
+            block = torch.arange(start, min(start + _LABELS, head.size), device=network.device)
+            ids, support = head.points(block, block[:0]), head.support(block)
+            assert support is not None
+            near = Points(ids, encoded(queries, ids, of_labels=False))
+            head.keep_means(block, near, support, encoded(labels, support, of_labels=True))

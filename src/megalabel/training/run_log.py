@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
@@ -119,7 +120,7 @@ def _records(path: Path, *, after: bool = True) -> Iterator[tuple[dict[str, Any]
     except OSError as error:
         raise DataError(f"cannot read this file, {(error.strerror or str(error)).lower()}", path=path) from error
     begin = 0
-    lines = content.splitlines(keepends=True)
+    lines = list(io.BytesIO(content))
     for number, line in enumerate(lines, start=1):
         end = begin + len(line)
         try:
@@ -129,7 +130,8 @@ def _records(path: Path, *, after: bool = True) -> Iterator[tuple[dict[str, Any]
         if isinstance(record, dict) and isinstance(record.get("step"), int):
             yield record, end if after else begin
         elif number < len(lines):
-            raise DataError("expected a JSON object with a step", path=path, line=number)
+            what, remedy = "expected a JSON object with a step", "delete the line; one process at a time writes a log"
+            raise DataError(what, path=path, line=number, remedy=remedy)
         begin = end
 
 

@@ -1,25 +1,26 @@
 """One training step: encode queries and labels, score them, return the loss of every head.
 
-Pool, all-label and candidate training go through here. They differ in the view of the batch alone: a pool of labels
-shared by the batch (None is every label), or candidates of each row's own. Candidates may also come from the scores
+Pool, all-label and candidate training take the same step. They differ only in the view of the batch: a pool of labels
+shared by the batch (None is every label), or candidates per row. Candidates may also come from the scores
 of another head in the same step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
-from torch.nn.functional import embedding, embedding_bag
+from torch.nn.functional import embedding
 
 from megalabel.batching.from_heads import HeadCandidates
+from megalabel.errors import SettingError
+from megalabel.heads.dense import Points
 from megalabel.losses import on_candidates, streamed
 from megalabel.network.gradcache import GradientCache
+from megalabel.training.candidate_scores import score_candidates
 from megalabel.training.distributed.shard import pool_part, pool_sizes, shard_view
 from megalabel.types import LABELS
 
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
     from megalabel.network.texts import TextTokens
     from megalabel.types import Batch, View
 
-__all__ = ["Step", "score_candidates"]
+__all__ = ["Step"]
 
-_QUERIES = 8  # whose candidate vectors are held at once
-_ROWS = 64  # queries whose scores of all labels are held at once, to propose candidates
+_ROWS = 64  # queries scored against all labels at a time, to propose candidates
 
 
 @dataclass(frozen=True)
@@ -41,37 +41,52 @@ class Step:
 
     Args:
         network: encoders, heads and label spaces.
-        chunk_size: texts whose activations are held at once. Where a step has more, every text is encoded twice:
-            first without a graph for the loss, then again, chunk by chunk, to send the gradient of its vector
-            through the encoder (:class:`~megalabel.network.gradcache.GradientCache`); that second pass happens
-            inside ``backward``.
-        proposals: by head, what makes its candidates from the scores of another head.
+        chunk_size: texts whose activations are in memory at once. If a step has more, every text is encoded
+            twice: first without a graph for the loss, then, inside ``backward``, chunk by chunk, to send the
+            gradient of its vector through the encoder (:class:`~megalabel.network.gradcache.GradientCache`).
+        proposals: by head, the builder of its candidates from the scores of another head.
+
+    The label texts of a frozen encoder are encoded once, in the first step, and their vectors cached.
     """
 
     network: Network
     chunk_size: int
     proposals: Mapping[str, HeadCandidates] | None = None
+    _frozen: dict[str, Tensor] = field(default_factory=dict, repr=False)  # [labels of the shard, d] by encoder
 
     def losses(
-        self, batch: Batch, queries: TextTokens, labels: TextTokens, log_q: Tensor | None = None
+        self,
+        batch: Batch,
+        queries: TextTokens,
+        labels: TextTokens,
+        log_q: Tensor | None = None,
+        points: TextTokens | None = None,
     ) -> dict[str, Tensor]:
         """Return the loss of each trained head, unweighted; ready for ``backward``.
 
         Queries and label texts are encoded once, through the gradient cache, whatever the number of heads. With
-        several ranks, each encodes its share of the queries and the labels that are its own; the losses are those
-        of the whole batch, and each rank has a part of the gradients of what all of them hold, to be added up.
+        several ranks, each encodes its share of the queries and the labels of its shard; the losses are those
+        of the whole batch, and the gradients of shared parameters must be summed over the ranks.
 
         Args:
             batch: rows, and a view for each label space in use, on the network's device; the same on all ranks.
             queries: the texts of the batch's queries, all of them.
             labels: the texts of all labels.
-            log_q: [P] log of the chance of each label to be in the pool.
+            log_q: [P] log of the probability that a label is in the pool.
+            points: the texts of all train points, for heads that read those of neighbours or of partners.
         """
         network, ranks = self.network, self.network.ranks
         cache = GradientCache(self.chunk_size)
         own_queries = queries if ranks.alone else queries.take(ranks.share(len(queries)))
-        trained = [name for name in network.heads if network.head(name).loss is not None]
+        own = len(own_queries)
+        trained = network.trained_heads()
         waiting = [name for name in trained if network.head(name).settings.candidates is not None]
+        if any(_centroid(network.head(name)) for name in trained):
+            own_queries = own_queries + self._partners(batch, points)
+        asks = self._neighbours(batch, trained, waiting)
+        if asks:
+            assert points is not None
+            own_queries = own_queries + points.take(torch.cat([*asks.values()]).cpu().numpy())
         encoded, texts = self._encode(cache, batch, own_queries, labels, [n for n in trained if n not in waiting])
         losses: dict[str, Tensor] = {}
         sides: dict[str, _Side] = {}
@@ -80,7 +95,7 @@ class Step:
         for name in self._in_order(trained):
             head = network.head(name)
             vectors = network.tapped(encoded[network.query_encoder(name)], network.query_encoder(name), name)
-            asked = head.query(vectors)
+            asked = head.query(vectors[:own])
             if name in waiting:
                 view = self._proposed(name, sides, batch)
                 text = self._encode_texts(cache, name, view, labels)
@@ -88,10 +103,17 @@ class Step:
                 view = batch.views[head.settings.label_space]
                 text = texts.get(name)
             if name in readers[-1:]:
-                texts.clear()  # of all labels, their vectors alone are gigabytes
-            side = _Side(name, asked, *head.labels(_own_pool(view, head, network), text), view)
+                texts.clear()  # the vectors of all labels take gigabytes
+            pool = _own_pool(view, head, network)
+            near = Points(asks[name], vectors[_place(asks, name, len(vectors))]) if name in asks else None
+            side = _Side(name, asked, *head.labels(pool, text, points=near), view)
+            own_log_q = log_q if head.settings.label_space == LABELS else None
+            losses[name] = self._loss(head, side, own_log_q)
+            if weight := _centroid(head):
+                rows = self._anchors(batch, view, head, head.rows(pool, text))
+                second = replace(side, queries=head.centroids(vectors[own : 2 * own], rows))
+                losses[name] = (1 - weight) * losses[name] + weight * self._loss(head, second, own_log_q)
             del text
-            losses[name] = self._loss(head, side, log_q if head.settings.label_space == LABELS else None)
             if name in sources:
                 sides[name] = side
         return losses
@@ -108,7 +130,9 @@ class Step:
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the encoded queries by encoder, and the encoded label texts of these heads by head."""
         network = self.network
-        wanted: dict[str, Tensor | None] = {}  # label ids by encoder, numbered from the first own label; None is all
+        wanted: dict[
+            str, Tensor | None
+        ] = {}  # label ids by encoder, counted from the first label of the shard; None is all
         supports = {}
         for name in heads:
             head = network.head(name)
@@ -123,12 +147,15 @@ class Step:
         readers = dict.fromkeys(network.query_encoder(name) for name in network.heads)
         for encoder in dict.fromkeys([*readers, *wanted]):
             asked = queries[encoder] if encoder in readers else None
-            texts = self._label_tokens(labels, wanted[encoder])[encoder] if encoder in wanted else None
+            reads = encoder in wanted and encoder not in network.frozen
+            texts = self._label_tokens(labels, wanted[encoder])[encoder] if reads else None
             first, second = network.encode_with_gradient(cache, encoder, asked, texts)
             if first is not None:
                 encoded[encoder] = first
             if second is not None:
                 label_vectors[encoder] = second
+            elif encoder in wanted:
+                label_vectors[encoder] = self._frozen_vectors(encoder, labels, wanted[encoder])
         return encoded, {
             name: network.tapped(
                 _rows_of(label_vectors[network.label_encoder(name)], wanted[network.label_encoder(name)], support),
@@ -139,22 +166,79 @@ class Step:
         }
 
     def _encode_texts(self, cache: GradientCache, name: str, view: View, labels: TextTokens) -> Tensor | None:
-        """Return the encoded texts of a pool that was not known before the step."""
+        """Return the encoded texts of a pool that was built during the step."""
         network, head = self.network, self.network.head(name)
         if not head.needs_text:
             return None
-        encoder = network.label_encoder(name)
-        tokens = self._label_tokens(labels, head.support(_own_pool(view, head, network)))
-        vectors = network.encode_with_gradient(cache, encoder, None, tokens[encoder])[1]
+        encoder, support = network.label_encoder(name), head.support(_own_pool(view, head, network))
+        if encoder in network.frozen:
+            return network.tapped(self._frozen_vectors(encoder, labels, support), encoder, name)
+        vectors = network.encode_with_gradient(cache, encoder, None, self._label_tokens(labels, support)[encoder])[1]
         assert vectors is not None
         return network.tapped(vectors, encoder, name)
 
+    def _frozen_vectors(self, encoder: str, labels: TextTokens, ids: Tensor | None) -> Tensor:
+        """Return the vectors of the shard's label texts by a frozen encoder: all, or those with these ids."""
+        if encoder not in self._frozen:
+            tokens = self._label_tokens(labels, None)[encoder]
+            self._frozen[encoder] = self.network.encode(encoder, tokens, self.network.length(encoder, labels=True))
+        vectors = self._frozen[encoder]
+        return vectors if ids is None else vectors.index_select(0, ids)
+
     def _label_tokens(self, labels: TextTokens, ids: Tensor | None) -> TextTokens:
-        """Return the texts of own labels: all of them, or those with these numbers, counted from the first."""
-        own = self.network.own
+        """Return the texts of the labels of the shard: all, or those with these ids, counted from its first label."""
+        shard = self.network.shard
         if ids is None:
-            return labels if self.network.ranks.alone else labels.cut(own.start, own.stop)
-        return labels.take((ids + own.start).cpu().numpy())
+            return labels if self.network.ranks.alone else labels.cut(shard.start, shard.stop)
+        return labels.take((ids + shard.start).cpu().numpy())
+
+    # ------------------------------------------------------------------ further texts of train points
+
+    def _partners(self, batch: Batch, points: TextTokens | None) -> TextTokens:
+        """Return the texts of the second points of the labels that this rank's queries were drawn for."""
+        if batch.partners is None or points is None:
+            raise SettingError(
+                "a head has a centroid, but the batches are not made of labels",
+                remedy="set batching.order to by_label, or centroid to 0",
+            )
+        share = self.network.ranks.share(len(batch.partners))
+        return points.take(batch.partners[share.start : share.stop].cpu().numpy())
+
+    def _anchors(self, batch: Batch, view: View, head: DenseHead, rows: Tensor) -> Tensor:
+        """Return the rows [B here, d] of the labels that this rank's queries were drawn for."""
+        ranks, pool = self.network.ranks, view.pool
+        assert batch.anchors is not None
+        if not ranks.alone:
+            sizes = ranks.sizes(head.size)
+            rows = ranks.gather_with_gradient(rows, sizes if pool is None else pool_sizes(pool, sizes), summed=True)
+        share = ranks.share(len(batch.anchors))
+        anchors = batch.anchors[share.start : share.stop]
+        if pool is None:
+            return rows.index_select(0, anchors)
+        places = torch.searchsorted(pool, anchors).clamp_max(len(pool) - 1)
+        if not torch.equal(pool[places], anchors):
+            raise SettingError(
+                "the pool of a step lacks a label that a query was drawn for", remedy="leave batching.cap out"
+            )
+        return rows.index_select(0, places)
+
+    def _neighbours(self, batch: Batch, trained: list[str], waiting: list[str]) -> dict[str, Tensor]:
+        """Return the train points that heads want to read besides the queries, by head."""
+        asks = {}
+        for name in trained:
+            head = self.network.head(name)
+            if not head.settings.reads_points:
+                continue
+            view = None if name in waiting else batch.views[head.settings.label_space]
+            if view is None or view.pool is None:
+                raise SettingError(
+                    f"the head {name!r} reads the neighbours of the labels of a step, which must be a few",
+                    remedy="set batching.labels to pool or candidates",
+                )
+            ids = head.points(view.pool, batch.queries)
+            assert ids is not None
+            asks[name] = ids
+        return asks
 
     # ------------------------------------------------------------------ scores and losses
 
@@ -164,9 +248,9 @@ class Step:
         if view.candidates is not None:
             scores = self._candidate_scores(side, head)
             return on_candidates(head.loss, scores, view.targets, view.mask, view.candidates)
-        part = view if ranks.alone else shard_view(view, head.own)
+        part = view if ranks.alone else shard_view(view, head.shard)
         if log_q is not None and not ranks.alone:
-            log_q = log_q[pool_part(view.pool, head.own)]
+            log_q = log_q[pool_part(view.pool, head.shard)]
         sizes = ranks.sizes(view.targets.shape[0])
         loss: Tensor = streamed(
             head.loss,
@@ -182,17 +266,17 @@ class Step:
         return loss
 
     def _candidate_scores(self, side: _Side, head: DenseHead) -> Tensor:
-        """Return the scores [B, S] of each row's own candidates, given what is here of queries and pool vectors."""
+        """Return the scores [B, S] of each row's candidates, given the queries and pool vectors of this rank."""
         ranks, view = self.network.ranks, side.view
         assert view.pool is not None and view.candidates is not None
         candidates, vectors, bias = view.candidates, side.vectors, side.bias
         if not ranks.alone:
-            own = ranks.share(len(candidates))
-            candidates = candidates[own.start : own.stop]
+            share = ranks.share(len(candidates))
+            candidates = candidates[share.start : share.stop]
             sizes = pool_sizes(view.pool, ranks.sizes(head.size))
             vectors = ranks.gather_with_gradient(vectors, sizes, summed=True)
             bias = None if bias is None else ranks.gather_with_gradient(bias, sizes, summed=True)
-        # padding may take any place: it is masked
+        # the position of padding does not matter: it is masked
         places = torch.searchsorted(view.pool, candidates.clamp_min(view.pool[0]))
         scores = score_candidates(side.queries / head.temperature(), vectors, places)
         scores = scores if bias is None else scores + embedding(places, bias.unsqueeze(1)).squeeze(2)
@@ -220,7 +304,7 @@ class Step:
         return view.to(self.network.device)
 
     def _best(self, side: _Side, head: DenseHead, top: int) -> Tensor:
-        """Return the ids [B, top] that a head scores best in this step, -1 where there are fewer."""
+        """Return the ids [B, top] that a head scores best in this step, padded with -1."""
         view = side.view
         if view.candidates is not None:
             scores = self._candidate_scores(side, head)
@@ -229,8 +313,9 @@ class Step:
             best = scores.topk(min(top, scores.shape[1]), dim=1)
             return view.candidates.gather(1, best.indices).masked_fill(best.values == -torch.inf, -1)
         parts = []
+        vectors = side.vectors.to(side.queries.dtype)
         for queries in torch.split(side.queries / head.temperature(), _ROWS):
-            scores = queries @ side.vectors.T
+            scores = queries @ vectors.T
             scores = scores if side.bias is None else scores + side.bias
             parts.append(scores.topk(min(top, scores.shape[1]), dim=1).indices)
         places = torch.cat(parts)
@@ -239,20 +324,34 @@ class Step:
 
 @dataclass(frozen=True)
 class _Side:
-    """Both sides of a head's scores in a step, and the labels they are of."""
+    """Query and label vectors of a head in a step, and the view they belong to."""
 
     name: str
-    queries: Tensor  # [B here, d]
-    vectors: Tensor  # [P here, d]
-    bias: Tensor | None  # [P here]
+    queries: Tensor  # [queries of this rank, d]
+    vectors: Tensor  # [pool labels of this rank, d]
+    bias: Tensor | None  # [pool labels of this rank]
     view: View
 
 
+def _centroid(head: DenseHead) -> float:
+    """Return the weight of a head's second loss, that of centroids."""
+    weight: float = getattr(head.settings, "centroid", 0.0)
+    return weight
+
+
+def _place(asks: Mapping[str, Tensor], name: str, total: int) -> slice:
+    """Return where the points of a head are among all encoded texts, at whose end those of all heads are."""
+    sizes = [len(ids) for ids in asks.values()]
+    place = list(asks).index(name)
+    first = total - sum(sizes[place:])
+    return slice(first, first + sizes[place])
+
+
 def _own_pool(view: View, head: DenseHead, network: Network) -> Tensor | None:
-    """Return the labels of a view that are here, numbered from the first own one; None is all of them."""
+    """Return the labels of a view in this rank's shard, counted from its first label; None is all of them."""
     if view.pool is None or network.ranks.alone:
         return view.pool
-    return view.pool[pool_part(view.pool, head.own)] - head.own.start
+    return view.pool[pool_part(view.pool, head.shard)] - head.shard.start
 
 
 def _union(first: Tensor | None, second: Tensor | None) -> Tensor | None:
@@ -268,55 +367,3 @@ def _rows_of(vectors: Tensor, ids: Tensor | None, wanted: Tensor | None) -> Tens
         return vectors
     places = wanted if ids is None else torch.searchsorted(ids, wanted)
     return vectors.index_select(0, places)
-
-
-def score_candidates(queries: Tensor, vectors: Tensor, places: Tensor) -> Tensor:
-    r"""Return s [B, S], :math:`s_{ij} = \langle q_i, v_{p_{ij}} \rangle`, without ever holding [B, S, d].
-
-    Args:
-        queries: q [B, d].
-        vectors: v [P, d] of all labels that are a candidate of some query.
-        places: p [B, S], rows of ``vectors``; a row may be named any number of times.
-
-    Gradients are bags of rows, added up in the same order in every run with the same number of threads.
-
-    >>> score_candidates(torch.tensor([[1.0, 2.0]]), torch.eye(2), torch.tensor([[1, 0, 1]])).tolist()
-    [[2.0, 1.0, 2.0]]
-    """
-    scores: Tensor = _Scores.apply(queries, vectors, places)  # type: ignore[no-untyped-call]
-    return scores
-
-
-class _Scores(Function):
-    @staticmethod
-    def forward(ctx: Any, queries: Tensor, vectors: Tensor, places: Tensor) -> Tensor:
-        ctx.save_for_backward(queries, vectors, places)
-        b, width = places.shape
-        scores = queries.new_empty(b, width, 1)
-        for start in range(0, b, _QUERIES):
-            block = slice(start, start + _QUERIES)
-            asked = queries[block].unsqueeze(2)
-            picked = vectors.index_select(0, places[block].flatten()).view(len(asked), width, asked.shape[1])
-            torch.bmm(picked, asked, out=scores[block])
-        return scores.squeeze(2)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        queries, vectors, places = ctx.saved_tensors
-        flat, weights = places.flatten(), gradient.flatten()
-        starts = torch.arange(len(places) + 1, device=flat.device) * places.shape[1]
-        of_queries = _bags(flat, vectors, starts, weights)
-        order = torch.argsort(flat, stable=True)  # cells by label
-        counts = torch.bincount(flat, minlength=len(vectors))
-        rows = order.div(max(1, places.shape[1]), rounding_mode="floor")
-        of_vectors = _bags(rows, queries, torch.cat([counts.new_zeros(1), counts.cumsum(0)]), weights[order])
-        return of_queries, of_vectors, None
-
-
-def _bags(rows: Tensor, table: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted sums of table rows, one for each stretch between two offsets."""
-    sums: Tensor = embedding_bag(
-        rows, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=weights.to(table.dtype)
-    )
-    return sums

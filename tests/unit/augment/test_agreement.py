@@ -34,7 +34,7 @@ def test_against_a_plain_loop(options):
     assert agreement(data, more) == Agreement(3, targets, right)
 
 
-def test_nothing_in_common():
+def test_no_common_texts():
     data = make([("x", [0, 1]), ("y", [2, 3])])
     assert agreement(data, gandalf(data)) == Agreement(0, 0, 0)
     assert agreement(data, data).share == 0

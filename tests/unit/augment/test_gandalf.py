@@ -45,14 +45,14 @@ def test_the_threshold_is_strict(data):
     assert added(gandalf(data, delta=0.25, below_delta="mask"), data).tolist() == kept.tolist()
 
 
-def test_lesser_pairs_can_be_masked(data):
+def test_pairs_below_delta_can_be_masked(data):
     more = gandalf(data, delta=0.25, below_delta="mask")
     assert more.train.filter.tolist() == [[5, 2]]
     assert len(gandalf(data, delta=0.25).train.filter) == 0
 
 
 @pytest.mark.parametrize("most", [1, 3, 7])
-def test_no_more_targets_than_asked_for_and_the_largest(most):
+def test_max_targets_keeps_the_largest_targets(most):
     data = random_set(60, 20, seed=3)
     every, few = (added(gandalf(data, delta=0, max_targets=limit, seed=1), data) for limit in (None, most))
     assert np.array_equal((few > 0).sum(axis=1), np.minimum((every > 0).sum(axis=1), most))
@@ -65,7 +65,7 @@ def test_no_more_targets_than_asked_for_and_the_largest(most):
     assert np.array_equal(few, again)
 
 
-def test_equal_targets_are_cut_by_chance():
+def test_ties_at_the_limit_are_broken_at_random():
     data = Dataset.from_lists([("all", list(range(40)))], [("t", [0])], [f"label {i}" for i in range(40)])
     kept = added(gandalf(data, max_targets=10), data) > 0
     assert np.all(kept.sum(axis=1) == 10)
@@ -97,7 +97,7 @@ def test_label_texts_alone(data):
     assert more.train.targets.toarray().tolist() == GOLDEN
 
 
-def test_as_many_rows_as_before(data):
+def test_rows_train_keeps_the_number_of_rows(data):
     more = gandalf(data, rows="train")
     assert len(more.train) == 5
     whole = gandalf(data).train
@@ -109,7 +109,7 @@ def test_as_many_rows_as_before(data):
     assert {uid for uids in drawn for uid in uids} == set(whole.uids)
 
 
-def test_a_graph_of_ones_own(data):
+def test_a_given_graph(data):
     graph = sparse.csr_matrix(np.array([[0.3, 0.2, 0, 0], [0, 0, 0.9, 0.1], [0, 0, 1, 0], [0, 0, 0, 0]]))
     before = graph.toarray()
     targets = added(gandalf(data, graph=graph), data)
@@ -238,7 +238,7 @@ def test_held_out_rows_leave_no_trace():
         ({"rows": 0}, "rows"),
     ],
 )
-def test_wrong_settings_are_one_line(data, options, words):
+def test_wrong_settings_give_one_line(data, options, words):
     with pytest.raises(SettingError) as error:
         gandalf(data, **options)
     assert words in str(error.value)
@@ -265,12 +265,12 @@ def test_labels_without_text(data):
         gandalf(bare)
 
 
-def test_twice_is_refused(data):
+def test_applying_it_twice_is_refused(data):
     with pytest.raises(DataError, match="once"):
         gandalf(gandalf(data))
 
 
-def test_labels_that_never_meet_are_told():
+def test_labels_that_never_co_occur_are_reported():
     data = Dataset.from_lists([("a", [0]), ("b", [1])], [("a", [0])], ["A", "B"])
     with pytest.warns(UserWarning, match="itself as its only target"):
         more = gandalf(data)

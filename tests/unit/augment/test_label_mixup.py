@@ -24,7 +24,7 @@ def test_labels_without_text():
         label_mixup(data.replace(labels=Labels(["a", ""], ["a", "b"])))
 
 
-def test_twice_is_refused():
+def test_applying_it_twice_is_refused():
     data = Dataset.from_lists([("a", [0]), ("b", [1])], [("a", [0])], ["A", "B"])
     with pytest.raises(DataError, match="once"):
         label_mixup(label_mixup(data))

@@ -70,7 +70,7 @@ def test_filter_pairs_stay_unless_the_other_row_has_the_label():
     assert (mixed.targets[2:].toarray() > 0).tolist() == [[True, True, False]] * 2
 
 
-def test_empty_texts_bring_nothing():
+def test_empty_texts_add_no_words():
     data = Dataset.from_lists([("", [0]), ("b c", [1])], [("a", [0])], ["A", "B"])
     mixed = mixup(data).train
     assert mixed.targets[2:].toarray().tolist() == [[0, 1], [0, 1]]

@@ -19,7 +19,7 @@ def token_table(source):
 
 
 @pytest.mark.parametrize("kind", AUGMENTATIONS)
-def test_the_planned_rows_are_the_real_rows(data, kind):
+def test_planned_rows_equal_actual_rows(data, kind):
     settings = ADAPTER.validate_python({"kind": kind} | ({"source": "hat"} if kind == "synonyms" else {}))
     rows = settings.apply(data, seed=0, token_table=token_table).train
     assert len(rows) == settings.count_rows(len(data.train), len(data.labels))
@@ -29,7 +29,7 @@ def test_the_planned_rows_are_the_real_rows(data, kind):
 @pytest.mark.parametrize(
     "changes", [{"rows": 2}, {"rows": "train"}, {"rows_kept": "labels"}, {"share": 0.34}, {"rows_kept": "both"}]
 )
-def test_the_planned_rows_of_gandalf(data, changes):
+def test_planned_rows_of_gandalf(data, changes):
     settings = ADAPTER.validate_python(changes)
     rows = settings.apply(data, seed=0, token_table=token_table).train
     assert len(rows) == settings.count_rows(len(data.train), len(data.labels))

@@ -38,7 +38,7 @@ def test_share_of_words(data):
     assert sum(a != b for a, b in zip(few.split(), ["Big", "red", "shoe"], strict=True)) == 1
 
 
-def test_chance_picks_among_the_nearest(data):
+def test_replacements_are_drawn_among_the_nearest(data):
     texts = {synonyms(data, TABLE, WORDS, words=1.0, top=9, seed=seed).train.texts[4] for seed in range(60)}
     assert texts == {f"BOOTS; {word}!" for word in ("big", "large", "shoe", "red", "crimson")}
 

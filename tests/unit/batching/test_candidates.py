@@ -1,4 +1,4 @@
-"""Candidates of each row's own: what is in, what is left out, what counts."""
+"""Candidates per row: which labels are included, excluded and counted."""
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ from megalabel.errors import SettingError
 SOFT = sparse.csr_matrix(np.array([[0.5, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]], dtype=np.float32))
 
 
-def test_positives_come_first_then_the_list_then_chance():
+def test_positives_come_first_then_mined_then_random_labels():
     lists = np.array([[3, 4], [0, 1], [5, -1]], dtype=np.int32)
-    batch = CandidateBuilder(SOFT, lists=lists, mined=2).build(np.array([2, 1, 0]), rng=generator(0))
+    batch = CandidateBuilder(SOFT, lists=[(lists, 2)]).build(np.array([2, 1, 0]), rng=generator(0))
     assert batch.queries.tolist() == [2, 0]  # row 1 has no positive
     assert batch.view.candidates.tolist() == [[1, -1, -1, 5], [0, 2, 3, 4]]
     assert batch.view.targets.dense().tolist() == [[1, 0, 0, 0], [0.5, 1, 0, 0]]
@@ -23,18 +23,18 @@ def test_positives_come_first_then_the_list_then_chance():
     assert batch.view.pool.tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_filtered_pairs_are_no_candidates():
+def test_filter_pairs_are_not_candidates():
     lists = np.array([[3, 4], [0, 1], [5, 0]], dtype=np.int32)
     pairs = np.array([[0, 3], [0, 2], [2, 0]])
-    batch = CandidateBuilder(SOFT, filter=pairs, lists=lists, mined=2).build(np.array([0, 2]), rng=generator(0))
+    batch = CandidateBuilder(SOFT, filter=pairs, lists=[(lists, 2)]).build(np.array([0, 2]), rng=generator(0))
     assert [sorted(set(row) - {-1}) for row in batch.view.candidates.tolist()] == [[0, 4], [1, 5]]
     assert len(batch.view.targets.rows) == 2
 
 
-def test_part_of_a_list_is_drawn_anew():
+def test_part_of_a_list_is_drawn_in_every_step():
     lists = np.tile(np.arange(10, 60, dtype=np.int32), (3, 1))
     targets = sparse.csr_matrix(np.eye(3, 60, dtype=np.float32))
-    builder = CandidateBuilder(targets, lists=lists, mined=5)
+    builder = CandidateBuilder(targets, lists=[(lists, 5)])
     first, same, other = (builder.build(np.arange(3), rng=generator(seed)).view.candidates for seed in (1, 1, 2))
     assert first.shape == (3, 6)
     assert torch.equal(first, same) and not torch.equal(first, other)
@@ -45,17 +45,17 @@ def test_some_positives():
     batch = CandidateBuilder(targets, positives=Some(2), uniform=9).build(np.arange(2), rng=generator(0))
     assert batch.view.targets.shape == (2, 11)
     assert (batch.view.candidates[:, 2:] == -1).all()  # all that was drawn is a positive that was not picked
-    found = CandidateBuilder(targets, positives=Some(2)).statistics(batch)
-    assert found == {"pool_size": 2.0, "positives_per_query": 2.0, "positives_covered": pytest.approx(2 / 9)}
+    actual = CandidateBuilder(targets, positives=Some(2)).statistics(batch)
+    assert actual == {"pool_size": 2.0, "positives_per_query": 2.0, "positives_covered": pytest.approx(2 / 9)}
 
 
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**32), rows=st.integers(1, 8), labels=st.integers(1, 9), uniform=st.integers(0, 12))
-def test_no_positive_is_a_negative_and_no_label_stands_twice(seed, rows, labels, uniform):
+def test_no_positive_is_a_negative_and_there_are_no_duplicates(seed, rows, labels, uniform):
     rng = np.random.default_rng(seed)
     dense = (rng.random((rows, labels)) < 0.4).astype(np.float32)
     lists = rng.integers(-1, labels, size=(rows, 4)).astype(np.int32)
-    builder = CandidateBuilder(sparse.csr_matrix(dense), lists=lists, mined=3, uniform=uniform)
+    builder = CandidateBuilder(sparse.csr_matrix(dense), lists=[(lists, 3)], uniform=uniform)
     batch = builder.build(rng.permutation(rows), rng=rng)
     truth = batch.view.targets.dense().numpy()
     for query, ids, marks, mask in zip(
@@ -74,6 +74,6 @@ def test_no_rows():
     assert CandidateBuilder(SOFT).statistics(batch)["positives_per_query"] == 0
 
 
-def test_negative_numbers_are_one_line():
+def test_negative_numbers_give_one_line():
     with pytest.raises(SettingError, match="negative"):
         CandidateBuilder(SOFT, uniform=-1)

@@ -1,4 +1,4 @@
-"""Balanced clusters: sizes, quality, and the same answer again."""
+"""Balanced clusters: sizes, quality and repeatability."""
 
 import numpy as np
 import pytest
@@ -29,43 +29,43 @@ def similarity(vectors, assignment):
 @given(st.integers(1, 90), st.integers(1, 100), st.integers(0, 1000))
 def test_sizes_are_near_equal_for_any_number(count, size, seed):
     vectors = torch.from_numpy(np.random.default_rng(seed).standard_normal((count, 4))).float()
-    found = balanced_clusters(vectors, size, seed=seed)
+    actual = balanced_clusters(vectors, size, seed=seed)
     number = -(-count // size)
-    counts = np.bincount(found, minlength=number)
-    assert found.dtype == np.int64
+    counts = np.bincount(actual, minlength=number)
+    assert actual.dtype == np.int64
     assert len(counts) == number
     assert {*counts.tolist()} <= {count // number, -(-count // number)}
     assert counts.max() <= size
 
 
 @pytest.mark.parametrize("count", [2, 4, 8])
-def test_separate_groups_are_found(count):
+def test_separate_groups_are_recovered(count):
     vectors, truth = blobs(count, 40, noise=0.05)
-    found = balanced_clusters(vectors, 40, seed=1)
-    pairs = len({*zip(found.tolist(), truth.tolist(), strict=True)})
+    actual = balanced_clusters(vectors, 40, seed=1)
+    pairs = len({*zip(actual.tolist(), truth.tolist(), strict=True)})
     assert pairs <= count + 2  # two-way cuts may split a group or two, never mix them all
 
 
 def test_clusters_are_much_tighter_than_chance():
     vectors, _ = blobs(60, 25, noise=0.6)
-    found = balanced_clusters(vectors, 30, seed=0)
-    assert similarity(vectors, found) > 2 * similarity(vectors, np.random.default_rng(0).permutation(found))
+    actual = balanced_clusters(vectors, 30, seed=0)
+    assert similarity(vectors, actual) > 2 * similarity(vectors, np.random.default_rng(0).permutation(actual))
 
 
-def test_near_numbers_are_alike():
+def test_neighbouring_clusters_are_similar():
     vectors, _ = blobs(64, 16, noise=0.2)
-    found = balanced_clusters(vectors, 16, seed=0)
+    actual = balanced_clusters(vectors, 16, seed=0)
     apart = np.random.default_rng(0).permutation(64)
-    assert similarity(vectors, found // 2) > similarity(vectors, apart[found] // 2)
+    assert similarity(vectors, actual // 2) > similarity(vectors, apart[actual] // 2)
 
 
 def test_large_clusters_find_their_centres_on_a_sample(monkeypatch):
     vectors, _ = blobs(60, 25, noise=0.6)
     full = similarity(vectors, balanced_clusters(vectors, 50, seed=0))
     monkeypatch.setattr(_two_means, "SAMPLE", 300)
-    found = balanced_clusters(vectors, 50, seed=0)
-    assert np.bincount(found).tolist() == [50] * 30
-    assert similarity(vectors, found) > 0.95 * full
+    actual = balanced_clusters(vectors, 50, seed=0)
+    assert np.bincount(actual).tolist() == [50] * 30
+    assert similarity(vectors, actual) > 0.95 * full
 
 
 def test_same_seed_same_clusters_for_any_number_of_threads(monkeypatch):
@@ -93,11 +93,11 @@ def test_length_of_vectors_does_not_matter():
 def test_types_and_input_untouched():
     vectors, _ = blobs(4, 10)
     before = vectors.clone()
-    found = balanced_clusters(vectors, 10, seed=0)
+    actual = balanced_clusters(vectors, 10, seed=0)
     assert torch.equal(vectors, before)
-    assert np.array_equal(found, balanced_clusters(vectors.numpy(), 10, seed=0))
+    assert np.array_equal(actual, balanced_clusters(vectors.numpy(), 10, seed=0))
     assert np.bincount(balanced_clusters(vectors.half(), 10, seed=0)).tolist() == [10] * 4
-    assert np.array_equal(found, balanced_clusters(vectors.clone().requires_grad_(), 10, seed=0))
+    assert np.array_equal(actual, balanced_clusters(vectors.clone().requires_grad_(), 10, seed=0))
 
 
 @pytest.mark.parametrize("vectors", [torch.ones(30, 3), torch.zeros(30, 3), torch.cat([torch.eye(3)] * 10)])

@@ -1,4 +1,4 @@
-"""Chances to enter a pool: the formula, a simulation, and a state that survives a checkpoint."""
+"""Probabilities to be in a pool: the formula, a simulation, and a state that survives a checkpoint."""
 
 import math
 
@@ -15,15 +15,15 @@ from megalabel.losses import DecoupledSoftmax
 
 def test_from_counts_is_the_closed_formula():
     counts = np.array([0, 1, 7, 40, 100])
-    found = EntryChance.from_counts(counts, points=100, beta=2, batch_size=8).log_q(torch.arange(5))
+    actual = EntryChance.from_counts(counts, points=100, beta=2, batch_size=8).log_q(torch.arange(5))
     expected = [math.log(1 - (1 - min(1, 2 * max(n, 1) / 100)) ** 8) for n in counts]
-    assert found.dtype == torch.float32
-    assert found.tolist() == pytest.approx(expected, abs=1e-6)
+    assert actual.dtype == torch.float32
+    assert actual.tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_small_chances_keep_their_digits():
-    found = EntryChance.from_counts(np.array([1]), points=10**9, beta=1, batch_size=1).log_q(torch.tensor([0]))
-    assert found.item() == pytest.approx(math.log(1e-9), rel=1e-6)
+def test_small_probabilities_are_precise():
+    actual = EntryChance.from_counts(np.array([1]), points=10**9, beta=1, batch_size=1).log_q(torch.tensor([0]))
+    assert actual.item() == pytest.approx(math.log(1e-9), rel=1e-6)
 
 
 def random_targets(rows=400, labels=60):
@@ -44,7 +44,7 @@ def pools(targets, epochs, positives=PICKER, batch_size=16):
 
 
 @pytest.mark.parametrize("positives", [Some(2), Some(3, replacement=True), One(), All()], ids=repr)
-def test_from_targets_and_the_running_mean_agree_with_what_happens(positives):
+def test_from_targets_and_the_running_mean_agree_with_a_simulation(positives):
     targets = random_targets()
     running = RunningLogQ(60)
     for pool in pools(targets, epochs=40, positives=positives):
@@ -111,6 +111,6 @@ def test_pools_are_counted_where_the_formula_does_not_hold(settings):
     assert isinstance(PoolBatching(log_q=True, **settings).log_q_estimate(random_targets(), None, 16), RunningLogQ)
 
 
-def test_there_is_no_correction_unless_asked_for():
+def test_no_correction_by_default():
     assert PoolBatching().log_q_estimate(random_targets(), None, 16) is None
     assert AllBatching().log_q_estimate(random_targets(), None, 16) is None

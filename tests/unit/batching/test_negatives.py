@@ -1,4 +1,4 @@
-"""Mining leaves out what is known; drawing is uniform and respects short lists."""
+"""Mining leaves out known positives; drawing is uniform and handles short lists."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ def test_mined_lists_are_the_best_unknown_labels(seed, top, chunk):
     filtered = rng.random((6, 7)) < 0.2
     queries, labels = (torch.from_numpy(rng.integers(-3, 4, (n, 3)).astype(np.float32)) for n in (6, 7))
     targets = sparse.csr_matrix(known * 0.5)
-    found = mine(queries, ExactIndex(labels), targets, np.argwhere(filtered), top, chunk=chunk)
-    assert found.dtype == np.int32
+    actual = mine(queries, ExactIndex(labels), targets, np.argwhere(filtered), top, chunk=chunk)
+    assert actual.dtype == np.int32
     scores = (queries @ labels.T).numpy()
     for row in range(6):
         allowed = np.flatnonzero(~known[row] & ~filtered[row])
         best = allowed[np.lexsort((allowed, -scores[row, allowed]))][:top]
-        assert found[row].tolist() == [*best.tolist(), *[-1] * (top - len(best))]
+        assert actual[row].tolist() == [*best.tolist(), *[-1] * (top - len(best))]
 
 
 def test_mining_without_filter_and_with_wrong_sizes():

@@ -1,4 +1,4 @@
-"""Orders: what comes together, beside the contract that all orders share."""
+"""Orders: which rows share a batch, beyond the contract of all orders."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from megalabel.batching import ByLabel, Clustered, Shuffled
+from megalabel.batching import ByLabel, Clustered, PoolBuilder, Shuffled, generator
+from megalabel.batching.order import ClusteredOrder
 from megalabel.errors import DataError, SettingError
 
 
@@ -31,7 +32,7 @@ def test_clusters_as_large_as_a_batch_are_the_batches():
         assert len(batch) == np.count_nonzero(assignment == assignment[batch[0]])
 
 
-def test_small_clusters_are_put_together_whole():
+def test_small_clusters_are_joined_into_batches():
     assignment = np.arange(24) // 2
     batches = Clustered(assignment, 8, seed=0).batches(0)
     assert [len(batch) for batch in batches] == [8, 8, 8]
@@ -39,7 +40,7 @@ def test_small_clusters_are_put_together_whole():
         assert np.bincount(assignment[batch])[np.unique(assignment[batch])].tolist() == [2] * 4
 
 
-def test_company_changes_from_epoch_to_epoch():
+def test_batches_differ_between_epochs():
     order = Clustered(np.arange(64) // 4, 16, seed=0)
     together = [frozenset(map(frozenset, (batch.tolist() for batch in order.batches(epoch)))) for epoch in range(3)]
     assert len(set(together)) == 3
@@ -57,7 +58,7 @@ def test_large_clusters_are_cut_into_near_equal_parts(cluster_sizes, batch_size,
         assert size // least <= min(parts)
 
 
-def test_rows_without_a_cluster_stay_out():
+def test_rows_without_a_cluster_are_left_out():
     assert np.concatenate(Clustered(np.array([0, -1, 0]), 2, seed=0).batches(0)).tolist() in ([0, 2], [2, 0])
     assert Clustered(np.full(3, -1), 2, seed=0).batches(0) == []
 
@@ -68,6 +69,77 @@ def test_by_label_pairs_are_positives_drawn_by_relevance():
     assert np.all(targets[pairs[:, 0], pairs[:, 1]] > 0)
     first = pairs[pairs[:, 1] == 0, 0]
     assert abs(np.mean(first == 0) - 0.9) < 0.04
+
+
+def by_hand(targets, power):
+    """The chance of each label in one draw, and of each (row, label, partner) given the label."""
+    dense = targets.toarray()
+    frequency = (dense > 0).sum(axis=0)
+    chances = np.where(frequency > 0, frequency.astype(float) ** power, 0)
+    triples = {}
+    for label in np.flatnonzero(frequency):
+        rows = np.flatnonzero(dense[:, label])
+        for first in rows:
+            others = [row for row in rows if row != first] or [first]
+            for second in others:
+                weight = dense[first, label] / dense[rows, label].sum()
+                triples[first, label, second] = weight * dense[second, label] / dense[others, label].sum()
+    return chances / chances.sum(), triples
+
+
+@pytest.mark.parametrize("power", [0.0, 0.45, 1.0])
+def test_labels_rows_and_partners_are_drawn_as_often_as_they_should(power):
+    targets = sparse.csr_matrix(
+        np.array([[1.0, 0.2, 0, 0], [1, 0.6, 0, 0], [0.5, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0]])
+    )
+    chances, triples = by_hand(targets, power)
+    epochs = 4_000
+    order = ByLabel(targets, 2, seed=3, power=power)
+    drawn = np.concatenate([np.concatenate(order.batches(epoch)) for epoch in range(epochs)])
+    assert len(drawn) == 3 * epochs  # as many as there are labels with a row
+    labels = np.bincount(drawn[:, 1], minlength=4)
+    expected = len(drawn) * chances
+    assert np.all(np.abs(labels - expected) <= 4 * np.sqrt(expected * (1 - chances)))
+    for (first, label, second), weight in triples.items():
+        count = np.all(drawn == [first, label, second], axis=1).sum()
+        mean = expected[label] * weight
+        assert abs(count - mean) <= 4 * np.sqrt(mean) + 1e-9
+    assert {tuple(triple) for triple in drawn.tolist()} <= set(triples)
+
+
+def test_a_batch_of_labels_carries_anchors_and_partners():
+    targets = sparse.csr_matrix(np.array([[1.0, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]))
+    builder = PoolBuilder(targets)
+    for drawn in ByLabel(targets, 3, seed=0).batches(1):
+        batch = builder.build(drawn, rng=generator(0))
+        first = {row: (label, other) for row, label, other in reversed(drawn.tolist())}
+        assert batch.queries.tolist() == list(dict.fromkeys(drawn[:, 0].tolist()))
+        actual = list(zip(batch.anchors.tolist(), batch.partners.tolist(), strict=True))
+        assert actual == [first[row] for row in batch.queries.tolist()]
+        assert set(batch.view.pool.tolist()) == set(drawn[:, 1].tolist())
+        assert batch.to("cpu").partners.tolist() == batch.partners.tolist()
+    plain = builder.build(np.array([0, 1]), rng=generator(0))
+    assert plain.anchors is None and plain.partners is None and plain.to("cpu").anchors is None
+
+
+def test_clusters_double_when_they_should_and_stop_at_a_batch():
+    """NGAME: single queries at first, doubled at these epochs."""
+    ngame = ClusteredOrder(size=1, double_at=(10, 20, 25, 50, 75, 100, 125, 150, 200))
+    size, expected = 1, []
+    for epoch in range(300):
+        if epoch in ngame.double_at:
+            size = size * 2
+        expected.append(min(size, 300))
+    assert [ngame.size_at(epoch, 300) for epoch in range(300)] == expected
+    assert expected[-1] == 300 and ngame.size_at(299, 1600) == 512
+    assert [ClusteredOrder().size_at(epoch, 64) for epoch in (0, 100)] == [64, 64]
+    assert [ClusteredOrder(size=32).size_at(epoch, 64) for epoch in (0, 100)] == [32, 32]
+
+
+def test_single_queries_are_a_shuffled_order():
+    batches = Clustered(np.arange(10), 4, seed=0).batches(3)
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    assert sorted(np.concatenate(batches).tolist()) == list(range(10))
 
 
 def test_by_label_without_any_label():

@@ -1,4 +1,4 @@
-"""The pool builder: what enters, in which order, and what is left out."""
+"""The pool builder: which labels enter, in which order, and which are dropped."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def lists(*rows):
     return np.array([[*row, *[-1] * (width - len(row))] for row in rows], dtype=np.int32)
 
 
-def test_positives_and_negatives_unite_sorted_and_once():
+def test_the_pool_is_the_sorted_union_of_positives_and_negatives():
     targets = matrix([[5], [3, 5], [0]], 9)
     builder = PoolBuilder(targets, positives=All(), negatives=[Mined(lists([8, 3], [8], [5]), eta=2)])
     batch = builder.build(np.array([2, 0]), rng=generator(0))
@@ -52,7 +52,7 @@ def test_over_the_cap_the_most_frequent_positives_stay():
     assert batch.queries.tolist() == [0, 1, 2]  # row 3 lost its only positive
 
 
-def test_equal_counts_are_decided_by_chance_not_by_number():
+def test_ties_are_broken_at_random():
     builder = PoolBuilder(matrix([[label] for label in range(40)], 40), positives=All(), cap=10)
     seen = np.bincount(np.concatenate([pool_of(builder, range(40), seed) for seed in range(400)]), minlength=40)
     assert seen.min() > 60
@@ -100,7 +100,7 @@ def test_filtered_pairs_are_masked_only_where_the_pool_has_them():
     assert builder.build(np.array([0, 2]), rng=generator(0)).view.mask is None
 
 
-def test_where_a_pair_is_both_relevant_and_filtered_the_filter_wins():
+def test_the_filter_wins_over_a_relevant_pair():
     builder = PoolBuilder(matrix([[0, 1], [1]], 3), np.array([[0, 1]]), positives=All())
     batch = builder.build(np.array([0, 1]), rng=generator(0))
     assert batch.view.targets.dense().tolist() == [[1, 0], [0, 1]]
@@ -119,7 +119,7 @@ def test_rows_without_a_positive_are_dropped_or_kept():
     assert kept.view.targets.dense().tolist() == [[0, 0], [0, 1], [1, 0]]
 
 
-def test_nothing_at_all():
+def test_no_rows_at_all():
     for rows in ([1], []):
         batch = PoolBuilder(matrix([[0], []], 2)).build(np.array(rows, dtype=np.int64), rng=generator(0))
         assert len(batch.queries) == 0
@@ -127,7 +127,7 @@ def test_nothing_at_all():
         assert len(batch.view.pool) == 0
 
 
-def test_a_row_named_twice_is_one_query():
+def test_a_duplicate_row_is_one_query():
     batch = PoolBuilder(matrix([[0, 1], [2]], 3), positives=All()).build(np.array([1, 0, 1, 0]), rng=generator(0))
     assert batch.queries.tolist() == [1, 0]
     assert batch.view.targets.dense().tolist() == [[0, 0, 1], [1, 1, 0]]
@@ -137,7 +137,7 @@ def test_batches_of_labels_have_those_labels_as_pool():
     targets = matrix([[0, 1], [1, 2], [3]], 5)
     builder = PoolBuilder(targets, positives=One())
     for epoch in range(5):
-        for pairs in ByLabel(targets, batch_size=3, seed=0).batches(epoch):
+        for pairs in ByLabel(targets, batch_size=3, seed=0, replacement=False).batches(epoch):
             batch = builder.build(pairs, rng=generator(0, epoch))
             assert batch.view.pool.tolist() == sorted(pairs[:, 1].tolist())
             assert set(batch.queries.tolist()) == set(pairs[:, 0].tolist())
@@ -187,8 +187,8 @@ def test_statistics():
     builder = PoolBuilder(matrix([[0, 1, 2, 3], [3, 4]], 6), positives=_First())
     batch = builder.build(np.array([0, 1]), rng=generator(0))
     assert batch.view.pool.tolist() == [0, 3]
-    found = builder.statistics(batch)
-    assert found == {"pool_size": 2.0, "positives_per_query": 1.5, "positives_covered": 0.5}
+    actual = builder.statistics(batch)
+    assert actual == {"pool_size": 2.0, "positives_per_query": 1.5, "positives_covered": 0.5}
     every = PoolBuilder(matrix([[0, 1], []], 6), all_labels=True, keep_empty=True, loss_positives=One())
     batch = every.build(np.array([0, 1]), rng=generator(0))
     assert every.statistics(batch) == {"pool_size": 6.0, "positives_per_query": 1.0, "positives_covered": 1.0}

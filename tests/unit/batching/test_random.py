@@ -1,4 +1,4 @@
-"""Random numbers by place in a run."""
+"""Random generators by position in a run."""
 
 import pytest
 
@@ -6,11 +6,11 @@ from megalabel.batching import generator
 from megalabel.errors import SettingError
 
 
-def test_same_place_same_numbers():
+def test_the_same_position_gives_the_same_numbers():
     assert generator(3, "pool", 1, 2).random() == generator(3, "pool", 1, 2).random()
 
 
-def test_every_place_has_its_own_numbers():
+def test_different_positions_give_different_numbers():
     places = [(0,), (1,), (0, 0), (0, 1), (0, 0, 0), (0, "order", 0), (0, "pool", 0), (0, "pool", 0, 0)]
     assert len({generator(*place).random() for place in places}) == len(places)
 

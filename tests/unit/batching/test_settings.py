@@ -6,7 +6,8 @@ from pydantic import TypeAdapter, ValidationError
 from scipy import sparse
 
 from megalabel.batching import CandidateBuilder, Mined, PoolBuilder, Some, Uniform, generator
-from megalabel.batching.settings import BatchingSettings, HeadsBatching, SearchSettings
+from megalabel.batching.negatives import SearchSettings
+from megalabel.batching.settings import BatchingSettings, HeadsBatching
 
 TARGETS = sparse.csr_matrix(np.array([[1.0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0]], dtype=np.float32))
 NONE = np.empty((0, 0), dtype=np.int32)
@@ -51,7 +52,7 @@ def test_a_plain_mapping_is_a_pool():
         ({"labels": "heads", "positives": "one"}, "unknown key 'positives'"),
         ({"positives": {"pick": "one", "count": 3}}, "positives: unknown key 'count'"),
         ({"positives": {"pick": "all", "replacement": True}}, "positives: unknown key 'replacement'"),
-        ({"negatives": {"top": 50}}, "negatives: Value error, top has no effect: mined is 0"),
+        ({"negatives": {"top": 50}}, "negatives: Value error, top has no effect: mined and bm25 are 0"),
         ({"negatives": {"search": "hnsw"}}, "search has no effect: mined is 0"),
         ({"negatives": {"mined": 3, "search": {"kind": "ivf", "M": 3}}}, "negatives.search: unknown key 'M'"),
         ({"refresh": {"start": 2}}, "refresh has no effect"),
@@ -62,6 +63,29 @@ def test_a_plain_mapping_is_a_pool():
         ({"fill": "positives", "cap": 9, "positives": "all"}, "fill has no effect: all positives"),
         ({"min_gap": 3, "negatives": {"uniform": 2}}, "min_gap has no effect: there is no cap"),
         ({"min_gap": 3, "cap": 9}, "min_gap has no effect: there are no negatives"),
+        ({"order": "clusterd"}, "order: kind is 'clusterd'; did you mean 'clustered'?"),
+        ({"order": {"size": 4}}, "order: unknown key 'size'"),
+        ({"order": {"kind": "clustered", "power": 1}}, "order: unknown key 'power'"),
+        ({"order": {"kind": "clustered", "double_at": [3]}}, "double_at has no effect: clusters are as large"),
+        ({"order": {"kind": "clustered", "size": 2, "double_at": [3, 3]}}, "double_at must name rising epochs"),
+        ({"order": {"kind": "clustered", "size": 9}, "batch_size": 8}, "order.size is 9, more than the 8 of a batch"),
+        ({"order": {"kind": "by_label", "replacement": False, "power": 1}}, "power has no effect: without replacement"),
+        ({"order": "by_label", "refresh": {"start": 2}}, "refresh has no effect"),
+        ({"order": "by_label", "positives": "one"}, "positives has no effect: a batch of labels"),
+        ({"order": "by_label", "labels": "candidates"}, "order is by_label, which needs labels: pool or all"),
+        ({"order": "clustered", "refresh": {"every_steps": 9}}, "clusters cannot change within an epoch"),
+        ({"negatives": {"mined": 1}, "refresh": {"every": 2, "every_steps": 9}}, "every has no effect: every_steps"),
+        ({"negatives": {"bm25": 1}, "refresh": {"start": 2}}, "refresh has no effect"),
+        ({"negatives": {"bm25": 1, "search": "hnsw"}}, "search has no effect: mined is 0"),
+        ({"negatives": {"mined": 3, "search": {"kind": "ivf", "rerank": 3}}}, "rerank has no effect: pq is not given"),
+        (
+            {"labels": "candidates", "positives": "one", "loss_positives": "one"},
+            "has no effect: at most 1 of",
+        ),
+        (
+            {"labels": "candidates", "positives": {"count": 3}, "loss_positives": 3},
+            "has no effect: at most 3 of",
+        ),
         ({"loss_positives": 0}, "loss_positives: expected all, one or a whole number above 0"),
     ],
 )
@@ -76,8 +100,15 @@ def test_settings_without_effect_are_refused(document, words):
         {"negatives": {"mined": 3, "top": 50, "search": "hnsw"}, "refresh": {"start": 2}},
         {"labels": "candidates", "negatives": {"mined": 3}, "refresh": {"every": 1}},
         {"labels": "all", "order": "clustered", "refresh": {"every": 1}},
+        {"order": {"kind": "clustered", "size": 1, "double_at": [2, 4]}, "refresh": {"start": 0}},
+        {"order": {"kind": "by_label", "power": 1.0}},
+        {"labels": "all", "order": {"kind": "by_label", "replacement": False}},
+        {"negatives": {"mined": 2}, "refresh": {"start": 0, "every_steps": 100}},
+        {"negatives": {"bm25": 1, "top": 50}},
         {"loss_positives": "one", "unsampled": "negative"},
         {"cap": 9, "fill": "positives", "min_gap": 2, "negatives": {"uniform": 2}},
+        {"labels": "candidates", "positives": {"count": 3}, "loss_positives": 2},
+        {"negatives": {"mined": 3, "search": {"kind": "ivf", "pq": 8, "rerank": 3}}},
     ],
 )
 def test_the_same_settings_are_kept_where_they_have_an_effect(document):
@@ -107,7 +138,7 @@ def test_fill_and_min_gap_change_the_pool():
 def test_candidates_and_all_labels():
     builder = build(LISTS, labels="candidates", positives="all", negatives={"mined": 2, "uniform": 1})
     assert isinstance(builder, CandidateBuilder)
-    assert (builder.mined, builder.uniform, builder.lists) == (2, 1, LISTS)
+    assert (builder.uniform, builder.lists) == (1, [(LISTS, 2)])
     for labels in ("all", "heads"):
         batch = build(labels=labels).build(ROWS, rng=generator(0))
         assert batch.view.pool is None
@@ -155,6 +186,8 @@ def test_start_counts_the_epochs_before_the_first_refresh():
     at_once = make(order="clustered", refresh={"start": 0})
     assert at_once.refresh_due(0)
     assert not any(make().refresh_due(epoch) for epoch in range(20))
+    assert make().refresh_count(20) == 0
+    assert settings.refresh_count(10**12) == 333_333_333_333  # counted without a loop
 
 
 def test_sizes_for_the_plan():
@@ -180,3 +213,42 @@ def test_positives_of_the_loss_are_not_picked_where_heads_propose_candidates():
     with pytest.raises(ValidationError, match="loss_positives has no effect"):
         HeadsBatching(loss_positives="one")
     assert HeadsBatching().loss_positives == "all"
+
+
+def test_negatives_are_mined_at_fixed_steps():
+    """At the first step of the first epoch that has them, then at every multiple of every_steps."""
+    settings = make(negatives={"mined": 1}, refresh={"start": 2, "every_steps": 4})
+    steps = 3  # of an epoch
+    places = [(step // steps, step, step % steps) for step in range(8 * steps)]
+    due = [step for epoch, step, place in places if settings.refresh_due(epoch, step, place)]
+    assert due == [6, 8, 12, 16, 20]
+    for epochs in range(9):
+        assert settings.refresh_count(epochs, steps) == sum(step < epochs * steps for step in due)
+    once = make(negatives={"mined": 1}, refresh={"start": 0, "every_steps": 1000})
+    assert once.refresh_count(3, 10) == 1
+
+
+def test_clusters_are_made_anew_when_they_double():
+    order = {"kind": "clustered", "size": 2, "double_at": [1, 4, 7]}
+    settings = make(order=order, batch_size=8, refresh={"start": 2, "every": 5})
+    due = [epoch for epoch in range(12) if settings.refresh_due(epoch)]
+    assert due == [2, 4, 7]
+    assert [settings.cluster_size(epoch, 100) for epoch in due] == [4, 8, 8]
+    assert settings.refresh_count(12) == 3
+
+
+def test_an_epoch_goes_through_points_or_labels():
+    assert make(batch_size=2).epoch_items(TARGETS) == 2
+    by_label = make(order="by_label", batch_size=3, min_batches=2)
+    assert by_label.epoch_items(TARGETS) == 4  # two labels have no point
+    assert by_label.size(4) == 2
+    assert by_label.pool_size(100, 10**6, 9.0) <= 100
+
+
+def test_negatives_by_bm25_come_from_lists_of_their_own():
+    pool = make(negatives={"mined": 1, "bm25": 2, "top": 5}).builder(TARGETS, None, LISTS, LISTS[::-1])
+    assert [(source.eta, source.lists.tolist()) for source in pool.negatives] == [
+        (1, LISTS.tolist()), (2, LISTS[::-1].tolist()),
+    ]  # fmt: skip
+    lists = make(labels="candidates", negatives={"bm25": 2}).builder(TARGETS, None, NONE, LISTS).lists
+    assert [(part.tolist(), count) for part, count in lists] == [(LISTS.tolist(), 2)]

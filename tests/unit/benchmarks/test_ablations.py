@@ -22,7 +22,7 @@ for folder in ("benchmarks", "docs"):
 RECIPES = {row.name: load_recipe(row.recipe, row.changes) for row in ablations.ROWS}
 
 
-def test_no_run_is_made_twice():
+def test_no_run_is_repeated():
     digests = {row.name: rows.digest(row) for row in ablations.ROWS}
     assert len(digests) == len(ablations.ROWS)
     assert len(set(digests.values())) == len(digests)
@@ -52,7 +52,7 @@ def test_rows_are_what_they_are_called():
     assert RECIPES["UniDEC, 2 x 192 numbers"].encoder.options.dim == 192
 
 
-def test_each_head_of_the_flagship_leaves_in_turn():
+def test_each_head_of_the_flagship_is_removed_in_turn():
     whole = RECIPES["auto"]
     for head in ablations.removable():
         recipe = RECIPES[f"auto without {head}"]
@@ -89,9 +89,9 @@ def run(name, value, *, seed=0, data="set", digest="a", heads=("all",)):
             "recipe": row.recipe, "changes": row.changes}  # fmt: skip
 
 
-def text_of(name, found):
+def text_of(name, actual):
     published = json.loads((ROOT / "results" / "published.json").read_text())
-    return docs.ablation_text(name, {"rows": found}, published, table, lambda document: "here")
+    return docs.ablation_text(name, {"rows": actual}, published, table, lambda document: "here")
 
 
 def test_runs_that_are_missing_are_named_beside_the_paper():
@@ -105,9 +105,9 @@ def test_runs_that_are_missing_are_named_beside_the_paper():
 
 
 def test_seeds_are_averaged_and_only_the_last_settings_count():
-    found = [run("DEXML, BCE", 90.0, digest="old"), run("DEXML, softmax", 50.0)]
-    found += [run("DEXML, BCE", value, seed=seed) for seed, value in enumerate((10.0, 12.0))]
-    assert "BCE|11.0 ± 1.4|" in text_of("losses", found)
+    actual = [run("DEXML, BCE", 90.0, digest="old"), run("DEXML, softmax", 50.0)]
+    actual += [run("DEXML, BCE", value, seed=seed) for seed, value in enumerate((10.0, 12.0))]
+    assert "BCE|11.0 ± 1.4|" in text_of("losses", actual)
 
 
 def test_a_run_with_two_heads_has_three_lines_and_its_costs_once():
@@ -124,8 +124,8 @@ def test_a_run_with_two_heads_has_three_lines_and_its_costs_once():
 
 @pytest.mark.parametrize("name", sorted(docs.TABLES))
 def test_every_table_can_be_filled(name):
-    found = [run(row.name, 40.0, heads=("all", "dual", "classifier")) for row in ablations.TABLES[name]]
-    text = text_of(name, found)
+    actual = [run(row.name, 40.0, heads=("all", "dual", "classifier")) for row in ablations.TABLES[name]]
+    text = text_of(name, actual)
     assert docs.MISSING not in text
     published = json.loads((ROOT / "results" / "published.json").read_text())["ablations"].get(name, {"metrics": {}})
     assert set(published["metrics"]) <= {line.label for line in docs.TABLES[name].lines}

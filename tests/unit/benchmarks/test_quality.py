@@ -26,7 +26,7 @@ def row(system="XR-Linear", seed=0, digest="a", **more):
     return {"system": system, "data": "set", "seed": seed, "digest": digest, **more}
 
 
-def test_rows_that_are_there_are_skipped(tmp_path, monkeypatch):
+def test_existing_rows_are_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(quality, "RESULTS", tmp_path)
     options = quality.arguments(["--data", "set", "--systems", "XR-Linear", "fastText", "--seed", "0", "1"])
     names = [(system.name, seed) for system, seed in quality.missing_rows("set", options)]
@@ -56,14 +56,14 @@ def test_long_rows_run_only_by_name(tmp_path, monkeypatch):
     names = [system.name for system, _ in quality.missing_rows("set", quality.arguments(["--data", "set"]))]
     assert names == [system.name for system in quality.SYSTEMS if not system.asked]
     assert long not in names
-    found = quality.missing_rows("set", quality.arguments(["--data", "set", "--systems", long]))
-    assert [system.settings()["recipe"] for system, _ in found] == ["auto"]
+    actual = quality.missing_rows("set", quality.arguments(["--data", "set", "--systems", long]))
+    assert [system.settings()["recipe"] for system, _ in actual] == ["auto"]
 
 
 def test_keep_replaces_other_settings_and_the_same_seed(tmp_path):
     path = tmp_path / "deep" / "set.json"
-    for found in (row(seed=0), row(seed=1), row("omikuji Parabel"), row(seed=1, value=2)):
-        quality.keep(path, found)
+    for actual in (row(seed=0), row(seed=1), row("omikuji Parabel"), row(seed=1, value=2)):
+        quality.keep(path, actual)
     assert [(r["system"], r["seed"], r.get("value")) for r in quality.load(path)] == [
         ("XR-Linear", 0, None),
         ("omikuji Parabel", 0, None),
@@ -87,18 +87,18 @@ def test_names_and_settings_of_systems_differ():
         assert json.loads(json.dumps(peer.settings())) == peer.settings()
 
 
-def test_a_row_says_what_it_must(monkeypatch, tmp_path):
+def test_a_row_has_all_fields(monkeypatch, tmp_path):
     costs = dict.fromkeys(("fit_seconds", "predict_seconds", "peak_mb", "parameters"), 1)
     measured = {**dict.fromkeys(quality.METRICS, 50.0), **costs, "versions": {}}
     monkeypatch.setattr(quality, "run_peer", lambda *_: measured)
     peer = next(system for system in quality.SYSTEMS if system.role == "peer")
-    found = quality.run_row(peer, "some/set", 3, quality.arguments(["--data", "set", "--threads", "2"]), tmp_path)
+    actual = quality.run_row(peer, "some/set", 3, quality.arguments(["--data", "set", "--threads", "2"]), tmp_path)
     wanted = {"system", "role", "data", "seed", "threads", "settings", "versions", "date", "commit", *quality.METRICS}
-    assert wanted | set(costs) <= set(found)
-    assert (found["data"], found["seed"], found["threads"], found["role"]) == ("set", 3, 2, "peer")
+    assert wanted | set(costs) <= set(actual)
+    assert (actual["data"], actual["seed"], actual["threads"], actual["role"]) == ("set", 3, 2, "peer")
 
 
-def test_a_peer_that_cannot_be_installed_is_one_line(monkeypatch, tmp_path):
+def test_a_peer_that_cannot_be_installed_gives_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     errors = subprocess.CalledProcessError(1, ["pip"], stderr="much\n\nERROR: no such package\n")
     monkeypatch.setattr(environments, "_run", lambda command: (_ for _ in ()).throw(errors))
@@ -107,7 +107,7 @@ def test_a_peer_that_cannot_be_installed_is_one_line(monkeypatch, tmp_path):
     assert environments.home() == tmp_path / "megalabel" / "peers"
 
 
-def test_an_environment_is_made_once(monkeypatch, tmp_path):
+def test_an_environment_is_created_once(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     commands = []
 
@@ -128,7 +128,7 @@ def test_an_environment_is_made_once(monkeypatch, tmp_path):
     assert len(commands) == 6
 
 
-def test_filtered_pairs_leave_before_the_cut(monkeypatch):
+def test_filter_pairs_are_removed_before_the_cut(monkeypatch):
     monkeypatch.setattr(quality, "DEPTH", 3)
     ids = np.array([[5, 1, 2, 3], [7, 8, 9, -1]])
     assert quality.cut(ids, np.array([[0, 1]])).tolist() == [[5, 2, 3], [7, 8, 9]]
@@ -139,8 +139,8 @@ def test_filtered_pairs_leave_before_the_cut(monkeypatch):
 @given(st.integers(1, 5), st.integers(1, 7), st.integers(1, 8), st.randoms(use_true_random=False))
 def test_best_sorts_each_row(queries, labels, k, random):
     dense = np.array([[random.choice([0, 0.5, 1, 2]) for _ in range(labels)] for _ in range(queries)])
-    found = handover.best(sparse.csr_matrix(dense), k)
-    for scores, ids in zip(dense, found, strict=True):
+    actual = handover.best(sparse.csr_matrix(dense), k)
+    for scores, ids in zip(dense, actual, strict=True):
         expected = sorted(np.flatnonzero(scores).tolist(), key=lambda label: (-scores[label], label))[:k]
         assert ids.tolist() == expected + [-1] * (k - len(expected))
 

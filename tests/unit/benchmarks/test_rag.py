@@ -15,20 +15,20 @@ rag = import_module("rag")
 sys.path.remove(str(BENCHMARKS))
 
 
-def test_complete_is_where_the_last_document_stands():
+def test_complete_is_the_rank_of_the_last_document():
     targets = sparse.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 0], [1, 1, 0, 1], [0, 0, 0, 0]], dtype=np.float32))
     ids = np.array([[0, 1, 2], [1, 0, 2], [0, 1, 2], [0, 1, 2]])
     assert rag.complete(ids, targets).tolist() == [3, 1, 0, 0]
 
 
 def test_shares_count_what_fits_into_k():
-    found = rag.shares(np.array([3, 1, 0, 12, 6]), np.array([2, 1, 3, 7, 6]))
-    assert found["5"]["several"] == {"questions": 2, "complete": 50.0}
-    assert found["10"]["several"] == {"questions": 4, "complete": 50.0}
-    assert found["20"]["several"] == {"questions": 4, "complete": 75.0}
-    assert found["5"]["1"] == {"questions": 1, "complete": 100.0}
-    assert found["5"]["6 and more"] == {"questions": 0, "complete": 0.0}
-    assert found["10"]["6 and more"] == {"questions": 2, "complete": 50.0}
+    actual = rag.shares(np.array([3, 1, 0, 12, 6]), np.array([2, 1, 3, 7, 6]))
+    assert actual["5"]["several"] == {"questions": 2, "complete": 50.0}
+    assert actual["10"]["several"] == {"questions": 4, "complete": 50.0}
+    assert actual["20"]["several"] == {"questions": 4, "complete": 75.0}
+    assert actual["5"]["1"] == {"questions": 1, "complete": 100.0}
+    assert actual["5"]["6 and more"] == {"questions": 0, "complete": 0.0}
+    assert actual["10"]["6 and more"] == {"questions": 2, "complete": 50.0}
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Rows of a study: one that is there is kept, another is run once and written."""
+"""Rows of a study: existing rows are kept, missing ones are run once and written."""
 
 import json
 import sys
@@ -34,14 +34,14 @@ def script(tmp_path):
 def test_a_row_runs_once(tmp_path, script):
     path, row = tmp_path / "deep" / "study.json", rows.Row("short", "dexml-cpu", ("training.epochs=1",))
     for way in ("one", "one", "two"):
-        found = rows.row_of(path, row, "some/set", 3, str(script), way=way)
-        assert (found["data"], found["seed"], found["way"], found["value"]) == ("set", 3, way, 7)
+        actual = rows.row_of(path, row, "some/set", 3, str(script), way=way)
+        assert (actual["data"], actual["seed"], actual["way"], actual["value"]) == ("set", 3, way, 7)
     assert script.with_suffix(".log").read_text().split() == ["one", "two"]
     assert [one["way"] for one in rows.rows_there(path)] == ["one", "two"]
     assert json.loads(path.read_text())["machine"]["cores"] >= 1
-    assert rows.is_of(found, rows.key_of(row, "elsewhere/set", 3))
+    assert rows.is_of(actual, rows.key_of(row, "elsewhere/set", 3))
     for other in (rows.key_of(row, "some/set", 4), rows.key_of(rows.Row("short", "dexml-cpu"), "some/set", 3)):
-        assert not rows.is_of(found, other)
+        assert not rows.is_of(actual, other)
 
 
 def test_a_row_that_fails_is_named_and_not_kept(tmp_path, script):

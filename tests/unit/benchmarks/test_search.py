@@ -29,7 +29,7 @@ def test_recall_counts_labels_as_good_as_the_last():
     assert peer.recall(vectors, queries, np.array([[0, 3], [1, -1]]), floor) == pytest.approx(3 / 4)
 
 
-def test_the_least_effort_that_is_enough():
+def test_the_smallest_sufficient_effort():
     points = [{"effort": effort, "recall": share} for effort, share in ((1, 0.5), (2, 0.96), (4, 0.97))]
     assert search.at_targets(points) == {"0.95": points[1], "0.99": None}
 
@@ -40,10 +40,10 @@ def test_a_small_run(tmp_path, monkeypatch, capsys):
     command = ["search.py", "--exact", "600", "--ann", "600", "--dim", "16", "--queries", "20", "--threads", "1"]
     monkeypatch.setattr(sys, "argv", [*command, "--kinds", "exact", "ivf", "--out", str(out)])
     assert search.main() == 0
-    found = json.loads(out.read_text())
-    assert found["exact"][0]["ratio"]["flat"] > 0
-    assert found["exact"][0]["agree"]["flat_blas"] > 0.9
-    (rows,) = found["approximate"]
+    actual = json.loads(out.read_text())
+    assert actual["exact"][0]["ratio"]["flat"] > 0
+    assert actual["exact"][0]["agree"]["flat_blas"] > 0.9
+    (rows,) = actual["approximate"]
     assert rows["vectors"] == "synthetic, clustered"
     assert [row["kind"] for row in rows["rows"]] == ["exact", "ivf"]
     assert rows["rows"][1]["at"]["0.95"]["recall"] >= 0.95

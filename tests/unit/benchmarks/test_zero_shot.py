@@ -1,4 +1,4 @@
-"""What the benchmark of labels added later takes away, and what it counts."""
+"""The benchmark of added labels: what it holds out and what it counts."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ DATA = Dataset.from_lists(
 )
 
 
-def test_new_labels_are_carried_by_test_rows():
+def test_new_labels_occur_in_test_rows():
     assert zero_shot.new_labels(DATA, seed=0).tolist() in ([0], [2])
     assert zero_shot.new_labels(DATA, seed=3).tolist() == zero_shot.new_labels(DATA, seed=3).tolist()
 
@@ -45,9 +45,9 @@ def test_filter_pairs_follow_their_labels():
 
 def test_recall_is_over_pairs_of_row_and_label():
     targets = sparse.csr_matrix(np.array([[1, 0, 1], [0, 1, 1]]))
-    found = zero_shot.measure(np.array([[2, 0, 1], [0, 1, 2]]), targets, np.array([2]))
-    assert (found["R@1"], found["others R@1"], found["R@10"]) == (50.0, 0.0, 100.0)
-    assert found["places"] == pytest.approx(100 / 3)
+    actual = zero_shot.measure(np.array([[2, 0, 1], [0, 1, 2]]), targets, np.array([2]))
+    assert (actual["R@1"], actual["others R@1"], actual["R@10"]) == (50.0, 0.0, 100.0)
+    assert actual["places"] == pytest.approx(100 / 3)
 
 
 @pytest.mark.slow

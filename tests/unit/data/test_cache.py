@@ -1,5 +1,6 @@
 import gzip
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -119,6 +120,16 @@ def damage_content(folder):
     path.write_bytes(gzip.compress(b"{}\n").ljust(size, b"\0"))
 
 
+def damage_one_label(folder):
+    """The same size, a set that reads well, and one other label."""
+    path = folder / "filter_trn.txt.gz"
+    content = gzip.decompress(path.read_bytes())
+    changed = gzip.compress(content.replace(b"7 11", b"7 10"), mtime=0)
+    path.write_bytes(changed)
+    entry = folder / "entry.json"
+    entry.write_text(re.sub(r'("filter_trn.txt.gz": )\d+', rf"\g<1>{len(changed)}", entry.read_text()))
+
+
 def damage_missing_filter(folder):
     (folder / "filter_trn.txt.gz").unlink()
 
@@ -138,7 +149,15 @@ def damage_empty_entry(folder):
 
 @pytest.mark.parametrize(
     "damage",
-    [damage_cut, damage_content, damage_missing_filter, damage_entry, damage_other_key, damage_empty_entry],
+    [
+        damage_cut,
+        damage_content,
+        damage_one_label,
+        damage_missing_filter,
+        damage_entry,
+        damage_other_key,
+        damage_empty_entry,
+    ],
 )
 def test_damaged_entries_are_built_again(damage, get, builds, tmp_path):
     get()
@@ -150,6 +169,13 @@ def test_damaged_entries_are_built_again(damage, get, builds, tmp_path):
     get()
     assert len(builds) == 2
     assert len(entries(tmp_path)) == 1  # nothing is left lying about
+
+
+def test_damage_is_said_where_nobody_listens(get, capsys, tmp_path):
+    get()
+    damage_one_label(entries(tmp_path)[0])
+    assert same(get(), toy())
+    assert capsys.readouterr().err.startswith("a damaged cache entry is rebuilt")
 
 
 def test_half_an_entry_is_none(get, builds, tmp_path):

@@ -77,6 +77,6 @@ def test_parts_that_disagree_are_refused():
             Dataset(train=good, test=bad, labels=labels)
 
 
-def test_unknown_split_names_those_there_are():
+def test_an_unknown_split_lists_the_valid_ones():
     with pytest.raises(DataError, match="train, test"):
         small().split("val")

@@ -35,7 +35,7 @@ def symmetric_set(items, density, seed, *, by_text=False, repeats=0, selves=Fals
     repeats=st.integers(0, 20),
     selves=st.booleans(),
 )
-def test_promises_hold_for_any_symmetric_set(items, density, share, seed, by_text, repeats, selves):
+def test_rules_hold_for_any_symmetric_set(items, density, share, seed, by_text, repeats, selves):
     data = symmetric_set(items, density, seed, by_text=by_text, repeats=repeats, selves=selves)
     try:
         held = hold_out(data, share=share, seed=seed)
@@ -76,15 +76,15 @@ def test_val_filters_reciprocal_pairs_where_test_does():
     assert (held.val.filter[:, 1] != own[held.val.filter[:, 0]]).any()
 
 
-def test_into_test_counts_propensities_on_what_is_left():
+def test_into_test_counts_propensities_on_the_remaining_rows():
     data = symmetric_set(40, 0.15, 3)
     made = hold_out(data, share=0.2, into="test")
     assert made.points == len(made.train)
     assert made.counts.tolist() == np.bincount(made.train.targets.indices, minlength=40).tolist()
 
 
-def test_most_caps_the_size():
-    assert len(hold_out(symmetric_set(60, 0.2, 1), share=0.5, most=3).val) == 3
+def test_max_rows_caps_the_size():
+    assert len(hold_out(symmetric_set(60, 0.2, 1), share=0.5, max_rows=3).val) == 3
 
 
 def test_nothing_to_hold_out():

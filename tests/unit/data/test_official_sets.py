@@ -25,7 +25,7 @@ def twins(monkeypatch):
     return titles, long
 
 
-def test_twins_are_told_apart_by_their_texts(twins):
+def test_text_length_distinguishes_sets_of_equal_size(twins):
     titles, long = twins
     assert recognise(small(5)) is titles
     assert recognise(small(60)) is long
@@ -37,7 +37,7 @@ def test_validation_rows_are_train_rows(twins):
     assert recognise(data.replace(train=data.train.rows([0, 1]))) is twins[0]
 
 
-def test_names_are_found_in_any_case():
+def test_names_ignore_case():
     assert find_official_set("eurlex-4k") is OFFICIAL_SETS["EURLex-4K"]
     with pytest.raises(SettingError, match="did you mean 'LF-Amazon-131K'"):
         find_official_set("LF-Amazon131K")

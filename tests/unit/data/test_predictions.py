@@ -26,7 +26,7 @@ def test_any_order_short_rows_and_missing_points(tmp_path):
     assert missing == 1
 
 
-def test_what_is_written_is_read_back(tmp_path):
+def test_round_trip(tmp_path):
     predictions = TopK(np.array([[2, 1], [0, -1]]), np.array([[0.5, 0.1], [0.3, -np.inf]], dtype=np.float32))
     write_predictions(tmp_path / "p.jsonl.gz", split("ab"), predictions)
     ids, missing = read_predictions(tmp_path / "p.jsonl.gz", split("ab"), 4)

@@ -1,3 +1,8 @@
+import gc
+import random
+import shutil
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -34,7 +39,7 @@ def test_ids_take_the_smallest_type_and_are_mapped(tmp_path):
         assert tokens[1].tolist() == [3]
 
 
-def test_cut_and_padding_of_the_tokenizer_do_not_reach_the_store(tmp_path):
+def test_truncation_and_padding_of_the_tokenizer_are_ignored(tmp_path):
     tokenizer = words()
     tokenizer.enable_truncation(1)
     tokenizer.enable_padding(length=5)
@@ -80,12 +85,52 @@ def test_anything_that_tokenises_can_be_stored(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["ids.bin", "offsets.bin", "tokens.json"])
-def test_damaged_store_is_made_anew(tmp_path, name):
+def test_a_damaged_store_is_rebuilt(tmp_path, name):
     store_tokens(["w1 w2"], words(), folder=tmp_path)
     (place,) = tmp_path.iterdir()
     (place / name).write_bytes(b"x")
     assert store_tokens(["w1 w2"], words(), folder=tmp_path)[0].tolist() == [1, 2]
     assert (place / name).stat().st_size > 1
+
+
+def shift_offsets(place):
+    offsets = np.fromfile(place / "offsets.bin", dtype=np.int64)
+    offsets[1:-1] += 3
+    offsets.tofile(place / "offsets.bin")
+
+
+def change_an_id(place):
+    data = bytearray((place / "ids.bin").read_bytes())
+    data[0] ^= 1
+    (place / "ids.bin").write_bytes(data)
+
+
+def change_the_type(place):
+    card = (place / "tokens.json").read_text()
+    (place / "tokens.json").write_text(card.replace("uint16", "int16"))
+
+
+def take_anothers_name(place):
+    store_tokens(["w7 w8 w9 w9", "w3"], words(), folder=place.parent)
+    (other,) = (path for path in place.parent.iterdir() if path != place)
+    shutil.rmtree(place)
+    other.rename(place)
+
+
+def nest_the_card(place):
+    (place / "tokens.json").write_text("[" * 100_000)
+
+
+@pytest.mark.parametrize("damage", [shift_offsets, change_an_id, change_the_type, take_anothers_name, nest_the_card])
+def test_store_with_other_content_is_made_anew_with_a_notice(tmp_path, capsys, damage):
+    texts = ["w1 w2 w5 w6", "w3"]
+    store_tokens(texts, words(), folder=tmp_path)
+    (place,) = tmp_path.iterdir()
+    damage(place)
+    for _ in range(2):
+        tokens = store_tokens(texts, words(), folder=tmp_path)
+        assert [tokens[i].tolist() for i in range(2)] == [[1, 2, 5, 6], [3]]
+    assert capsys.readouterr().err == f"{place}: the stored tokens are damaged; the texts are tokenised again\n"
 
 
 def test_unwritable_folder_falls_back_to_memory(tmp_path):
@@ -141,9 +186,47 @@ def test_spaces_inside_tokens_are_respected():
     assert tokenise(["a a"], tokenizer).ids.tolist() == [1, 2]
 
 
-def test_few_words_are_remembered_at_a_time(monkeypatch, minilm):
-    monkeypatch.setattr("megalabel.data.tokens._WORDS", 5)
+def test_the_word_cache_is_bounded(monkeypatch, minilm):
+    monkeypatch.setattr("megalabel.data.tokens._REMEMBERED_BYTES", 1000)
     monkeypatch.setattr("megalabel.data.tokens._CHUNK", 3)
     texts = [f"word{i} word{i + 1}, word" for i in range(30)]
     expected = [i for encoding in minilm.encode_batch(texts, add_special_tokens=False) for i in encoding.ids]
     assert tokenise(texts, minilm).ids.tolist() == expected
+
+
+def memory_after(work):
+    """Return the bytes that Python holds more after the work than before."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        work()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "letters", ["\u4e2d\u6587\u5b57", "\u0e01\u0e02\u0e04", "\u0627\u0628\u062a", "\U0001f600\U0001f680", "abc123"]
+)
+def test_texts_without_spaces_are_not_remembered(minilm, letters):
+    rng, tokeniser = random.Random(0), Tokeniser(minilm)
+    tokeniser.tokenise(["warm up"])
+
+    def work():
+        for _ in range(20):
+            tokeniser.tokenise(["".join(rng.choices(letters, k=20_000))])  # a megabyte in UTF-8, all in all
+
+    assert memory_after(work) < 200_000
+
+
+def test_the_memory_of_words_is_bounded_in_bytes(minilm, monkeypatch):
+    monkeypatch.setattr("megalabel.data.tokens._REMEMBERED_BYTES", 1 << 20)
+    rng, tokeniser = random.Random(0), Tokeniser(minilm)
+    tokeniser.tokenise(["warm up"])
+
+    def work():
+        for _ in range(20):
+            tokeniser.tokenise([" ".join("".join(rng.choices("abcdefgh", k=12)) for _ in range(1000))])
+
+    assert memory_after(work) < 1.2 * (1 << 20)

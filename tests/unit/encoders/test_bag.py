@@ -1,4 +1,4 @@
-"""The bag: its start, its weights, its sums and their gradients."""
+"""The bag encoder: initial values, weights, sums and gradients."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_weights_start_from_idf():
     assert weight("red shoe") == pytest.approx(0.5 * idf(1))  # its pair
 
 
-def test_fit_leaves_tokens_alone():
+def test_fit_does_not_change_tokens():
     encoder = BagEncoder(None, **SMALL)
     tokens = encoder.tokenise(["b a b a", "a"])
     ids, offsets = tokens.ids.copy(), tokens.offsets.copy()
@@ -87,7 +87,7 @@ def test_tokenizer_without_weights_starts_at_random(model):
     assert bag.table.shape == (3, 4) and bag.table.abs().min() > 0
 
 
-def test_broken_weights_of_the_source_are_one_line(model):
+def test_broken_weights_of_the_source_give_one_line(model):
     (model / "model.safetensors").write_bytes(b"x")
     with pytest.raises(SettingError, match=r"model\.safetensors"):
         BagEncoder(str(model))
@@ -104,7 +104,7 @@ def test_auto_source_is_resolved(monkeypatch):
     assert BagEncoder(**SMALL).config()["source"] is None
 
 
-def test_minilm_is_the_start_when_there(tmp_path):
+def test_auto_starts_from_minilm_if_installed(tmp_path):
     bag = BagEncoder("auto", dim=384, words=0, bigrams=0, characters=0)
     assert bag.source == "minilm"
     assert bag.table.shape == (30_522, 384)
@@ -113,7 +113,7 @@ def test_minilm_is_the_start_when_there(tmp_path):
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
 
 
-def test_saved_bag_with_other_settings_is_told(tmp_path):
+def test_a_saved_bag_with_other_settings_is_an_error(tmp_path):
     BagEncoder(None, **SMALL).save(tmp_path / "bag")
     with pytest.raises(DataError, match="was expected"):
         BagEncoder(str(tmp_path / "bag"), **(SMALL | {"dim": 16}))
@@ -121,7 +121,7 @@ def test_saved_bag_with_other_settings_is_told(tmp_path):
     assert torch.equal(again.table, load_encoder(tmp_path / "bag").table)
 
 
-def test_no_room_is_one_line_and_leaves_the_old_folder(tmp_path, monkeypatch):
+def test_a_full_disk_gives_one_line_and_keeps_the_old_folder(tmp_path, monkeypatch):
     encoder = BagEncoder(None, **SMALL)
     encoder.save(tmp_path / "bag")
 
@@ -168,7 +168,7 @@ def test_thinned_in_training_only():
 
 
 @pytest.mark.parametrize("thin", [-0.1, 1.0])
-def test_thin_must_leave_something(thin):
+def test_thin_must_be_below_one(thin):
     with pytest.raises(SettingError, match="thin"):
         BagEncoder(None, **SMALL, thin=thin)
 
@@ -195,13 +195,13 @@ def test_sums_and_gradients_equal_dense_torch(rows, seed):
         for row in text:
             counts[i, row] += 1
     expected = counts @ (weights.unsqueeze(1) * table), counts @ weights.square()
-    found = weighted_bag(table, weights, tokens_of(rows))
+    actual = weighted_bag(table, weights, tokens_of(rows))
     gradients = []
-    for sums, squares in (found, expected):
+    for sums, squares in (actual, expected):
         table.grad = weights.grad = None
         ((sums * aims[0]).sum() + (squares * aims[1]).sum()).backward()
         gradients.append((table.grad, weights.grad))
-    for ours, theirs in zip([*found, *gradients[0]], [*expected, *gradients[1]], strict=True):
+    for ours, theirs in zip([*actual, *gradients[0]], [*expected, *gradients[1]], strict=True):
         torch.testing.assert_close(ours.to_dense(), theirs)
 
 
@@ -213,7 +213,7 @@ def test_gradient_holds_only_rows_of_the_step_once_and_in_order():
         assert gradient._indices().tolist() == [[2, 5, 7]]
 
 
-def test_part_that_is_frozen_stays_so():
+def test_frozen_parts_do_not_change():
     table, weights = torch.randn(ROWS, 4), torch.ones(ROWS, requires_grad=True)
     weighted_bag(table, weights, tokens_of([[1]]))[0].sum().backward()
     assert table.grad is None

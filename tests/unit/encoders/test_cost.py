@@ -1,4 +1,4 @@
-"""Costs are those of the real encoders."""
+"""Planned costs equal those of the real encoders."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Features of a bag against a slow, plain spelling of the same definition."""
+"""Features of a bag compared with a slow, plain implementation."""
 
 import string
 import unicodedata
@@ -48,7 +48,7 @@ ascii_text = st.text(alphabet=string.ascii_letters + string.digits + " .,-_'\t\n
 
 
 @given(st.lists(ascii_text, max_size=4))
-def test_equals_plain_spelling(texts):
+def test_equals_a_plain_implementation(texts):
     tokens = Features(None, **SIZES, ngrams=(3, 4, 5)).tokenise(texts)
     assert tokens.ids.dtype == np.uint32
     assert [sorted(tokens[i].tolist()) for i in range(len(texts))] == [naive(text) for text in texts]

@@ -1,4 +1,4 @@
-"""InceptionXML's encoder: its formula, its start, its lengths."""
+"""InceptionXML's encoder: formula, initial values, lengths."""
 
 import numpy as np
 import pytest
@@ -37,9 +37,9 @@ def plain(encoder, ids):
     mixed = torch.cat([encoder.mix[:, : len(ids)], torch.ones(1, len(ids))]) @ u * gate
     parts = []
     for kernel in encoder.kernels:
-        found = conv1d(mixed.unsqueeze(0), kernel, stride=kernel.shape[2] // 2)[0]
-        each = -(-found.shape[1] // encoder.bins)
-        parts.append(torch.stack([found[:, each * b : each * (b + 1)].amax(1) for b in range(encoder.bins)]).flatten())
+        actual = conv1d(mixed.unsqueeze(0), kernel, stride=kernel.shape[2] // 2)[0]
+        each = -(-actual.shape[1] // encoder.bins)
+        parts.append(torch.stack([actual[:, each * b : each * (b + 1)].amax(1) for b in range(encoder.bins)]).flatten())
     vector = encoder.layer @ torch.relu(torch.cat(parts) + encoder.bias)
     return vector + total * gate if encoder.residual else vector
 
@@ -58,12 +58,12 @@ def test_gradients_are_those_of_the_formula(encoder):
     tokens = encoder.tokenise(["red shoe red", "a blue hat"])
     names = [name for name, _ in encoder.named_parameters()]
     aim = torch.randn(2, encoder.dim, generator=torch.Generator().manual_seed(1))
-    found = torch.autograd.grad((encoder(tokens) * aim).sum(), list(encoder.parameters()))
+    actual = torch.autograd.grad((encoder(tokens) * aim).sum(), list(encoder.parameters()))
     rows = [torch.from_numpy(tokens[row].astype(np.int64)) for row in range(2)]
     expected = torch.autograd.grad(
         sum((plain(encoder, ids) * part).sum() for ids, part in zip(rows, aim, strict=True)), list(encoder.parameters())
     )
-    for name, ours, theirs in zip(names, found, expected, strict=True):
+    for name, ours, theirs in zip(names, actual, expected, strict=True):
         torch.testing.assert_close(ours.to_dense(), theirs, atol=1e-3, rtol=1e-3, msg=name)
 
 
@@ -90,14 +90,14 @@ def test_weights_start_from_idf():
     assert red < hat < never == 1
 
 
-def test_no_more_than_its_own_length_counts():
+def test_texts_are_cut_to_max_length():
     encoder = InceptionEncoder(None, **SMALL, max_length=2)
     long, short, one = (encoder.tokenise([text]) for text in ("red shoe hat", "red shoe", "red"))
     assert torch.equal(encoder.encode(long, max_length=9), encoder.encode(short, max_length=9))
     assert torch.equal(encoder.encode(long, max_length=1), encoder.encode(one, max_length=9))
 
 
-def test_no_tokens_are_no_news(encoder):
+def test_texts_without_tokens(encoder):
     vector = encoder.encode(encoder.tokenise([""]))[0]
     torch.testing.assert_close(vector, encoder.layer.detach() @ torch.relu(encoder.bias.detach()))
 
@@ -149,7 +149,7 @@ def test_maxima_and_gradients_are_those_of_the_plain_form(n, dim, bins):
         torch.testing.assert_close(ours, theirs)
 
 
-def test_a_stretch_without_a_window_gives_minus_infinity_and_no_gradient():
+def test_an_empty_bin_gives_minus_infinity_and_no_gradient():
     channels = torch.ones(2, 16, 1, requires_grad=True)
     maxima = window_maxima(channels, torch.ones(2, 16), [torch.ones(1, 1, 16)], 3)  # one window, three stretches
     assert maxima.tolist() == [[16.0, -torch.inf, -torch.inf]] * 2

@@ -1,4 +1,4 @@
-"""Texts end to end give what padded texts give, for models of several families; dropout has the right chance."""
+"""Packed texts give the vectors of padded ones, for models of several families; dropout has the right rate."""
 
 import numpy as np
 import pytest
@@ -44,14 +44,14 @@ def make(folder, family):
 
 def both(encoder, tokens):
     """Return vectors and gradients, packed and padded."""
-    found = []
+    actual = []
     for packs in (True, False):
         encoder._packs = packs
         encoder.zero_grad()
         vectors = encoder(tokens)
         (vectors * torch.arange(vectors.numel()).view_as(vectors).cos()).sum().backward()
-        found.append([vectors.detach(), *(p.grad.clone() for p in encoder.parameters() if p.grad is not None)])
-    return found
+        actual.append([vectors.detach(), *(p.grad.clone() for p in encoder.parameters() if p.grad is not None)])
+    return actual
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
@@ -65,7 +65,7 @@ def test_same_as_padded(tmp_path, family, options):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
-def test_a_model_that_cannot_is_padded(tmp_path):
+def test_an_unsupported_model_is_padded(tmp_path):
     encoder = TransformerEncoder(make(tmp_path, "mpnet"), max_length=8)
     assert not encoder._packs
     assert encoder.encode(encoder.tokenise(TEXTS)).isfinite().all()
@@ -84,11 +84,11 @@ def test_an_attention_with_a_window_is_padded(tmp_path, monkeypatch):
 def test_dropout_draws_the_same_for_the_same_state(tmp_path):
     encoder = TransformerEncoder(make(tmp_path, "bert"), max_length=8, dropout=0.5)
     tokens = encoder.tokenise(TEXTS)
-    found = []
+    actual = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        found.append(encoder(tokens).detach())
-    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+        actual.append(encoder(tokens).detach())
+    assert torch.equal(actual[0], actual[1]) and not torch.equal(actual[0], actual[2])
 
 
 def test_gradient_of_attention():
@@ -109,15 +109,15 @@ def test_gradient_of_attention():
 def test_attention_stays_within_a_text(lengths, heads):
     generator = torch.Generator().manual_seed(len(lengths))
     q, k, v = (torch.randn(sum(lengths), heads, 4, generator=generator) for _ in range(3))
-    found = _Attention.apply(q, k, v, Runs.of(np.array(lengths)), 0.5, 0.0).split(lengths)
-    for part, *own in zip(found, q.split(lengths), k.split(lengths), v.split(lengths), strict=True):
+    actual = _Attention.apply(q, k, v, Runs.of(np.array(lengths)), 0.5, 0.0).split(lengths)
+    for part, *own in zip(actual, q.split(lengths), k.split(lengths), v.split(lengths), strict=True):
         heads_first = (rows.transpose(0, 1) for rows in own)
         expected = torch.nn.functional.scaled_dot_product_attention(*heads_first, scale=0.5).transpose(0, 1)
         torch.testing.assert_close(part, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_chance_and_scale(p):
+def test_rate_and_scale(p):
     torch.manual_seed(0)
     noise = dropout_noise(torch.empty(1_000, 401), p)
     dropped = (noise == 0).double()
@@ -152,7 +152,7 @@ def test_gradient_passes_where_the_input_does():
     assert torch.equal(inputs.grad, dropout_noise(inputs, 0.25))
 
 
-def test_takes_the_place_of_plain_dropout_only():
+def test_replaces_plain_dropout_only():
     class Other(torch.nn.Dropout):
         pass
 

@@ -1,6 +1,7 @@
 """Settings of the encoders: typed, refused when they have no effect, and equal to the arguments of the classes."""
 
 import inspect
+import re
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import torch
 from pydantic import TypeAdapter
 
 from megalabel.encoders import BagEncoder, InceptionEncoder, TransformerEncoder
-from megalabel.encoders.settings import ENCODERS, EncoderSettings, make_encoder
+from megalabel.encoders.settings import ENCODERS, EncoderSettings, NgramSettings, make_encoder
 from megalabel.errors import SettingError
 from megalabel.recipes import load_recipe
 
@@ -50,7 +51,7 @@ def test_options_are_the_arguments_of_the_class(kind):
         ("{source: null, options: {words: 0, bigrams: 0, characters: 0}}", ["no features"]),
     ],
 )
-def test_invalid_settings_are_one_line(encoder, words):
+def test_invalid_settings_give_one_line(encoder, words):
     with pytest.raises(SettingError) as error:
         load_recipe("unidec-cpu", [f"encoder={encoder}"])
     assert all(word in str(error.value) for word in words), error.value
@@ -68,6 +69,7 @@ def test_invalid_settings_are_one_line(encoder, words):
         ({"kind": "transformer", "source": None}, "source"),
         ({"kind": "transformer", "source": "auto"}, "no source auto"),
         ({"kind": "inception", "options": {"words": 64}}, "words has no effect: minilm"),
+        ({"kind": "inception", "source": "models/mine", "options": {"words": 64}}, "words has no effect: models/mine"),
         ({"kind": "inception", "query_length": 33}, "query_length is 33, but options.max_length cuts at 32"),
         ({"kind": "inception", "label_length": 9, "options": {"max_length": 8}}, "label_length is 9"),
     ],
@@ -77,7 +79,29 @@ def test_settings_without_effect_are_refused(document, words):
         read(document)
 
 
-def test_what_has_an_effect_is_read():
+def test_weights_of_one_kind_of_feature_are_refused():
+    assert NgramSettings(characters=0, weights=(1, 2, 0)).weights == (1, 2, 0)
+    with pytest.raises(ValueError, match="weights has no effect: there is one kind of feature"):
+        NgramSettings(characters=0, bigrams=0, weights=(2, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dim": 9}, "options.dim is 9, but it was trained with 8"),
+        ({"dim": 8, "ngrams": [3]}, r"options.ngrams is \[3\], but it was trained with \[3, 4, 5\]"),
+        ({"dim": 8, "seed": 5}, "options.seed is 5, but it was trained with 3"),
+        ({"dim": 8}, None),
+    ],
+)
+def test_a_trained_encoder_is_compared_with_the_settings(options, words):
+    trained = read({"source": None, "options": {"dim": 8}}).build(seed=3)
+    difference = read({"source": None, "options": options}).difference(trained)
+    assert difference is None if words is None else re.fullmatch(words, difference)
+    assert read({"kind": "inception"}).difference(trained) == "kind is 'inception', but it was trained as 'bag'"
+
+
+def test_settings_with_an_effect_are_accepted():
     assert read({}) == read("bag")
     assert read({"options": {"characters": 64, "ngrams": [3]}}).options.ngrams == (3,)
     assert read({"query_length": 3, "options": {"max_length": 9}}).options.max_length == 9

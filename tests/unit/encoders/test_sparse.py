@@ -111,7 +111,7 @@ def test_bad_use(tmp_path):
         SparseEncoder.load(tmp_path / "nowhere")
 
 
-def test_damaged_folders_are_one_line(tmp_path):
+def test_damaged_folders_give_one_line(tmp_path):
     folder = tmp_path / "sparse"
     SparseEncoder(**SMALL).fit(["red"]).save(folder)
     settings = folder / "sparse.json"

@@ -22,17 +22,17 @@ def test_equals_sentence_transformers(encoder):
     reference = SentenceTransformer(str(get_model_path()), device="cpu")
     reference.max_seq_length = 32
     expected = reference.encode(TEXTS, convert_to_tensor=True, normalize_embeddings=True)
-    found = encoder.encode(encoder.tokenise(TEXTS), normalise=True)
-    assert encoder.dim == found.shape[1] == 384
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    actual = encoder.encode(encoder.tokenise(TEXTS), normalise=True)
+    assert encoder.dim == actual.shape[1] == 384
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
 
 
 def test_batching_does_not_change_vectors(encoder):
     tokens = encoder.tokenise(TEXTS)
-    found = encoder.encode(tokens)
-    assert not torch.isclose(found.norm(dim=1), torch.ones(len(TEXTS))).any()  # as the model gives them
+    actual = encoder.encode(tokens)
+    assert not torch.isclose(actual.norm(dim=1), torch.ones(len(TEXTS))).any()  # as the model gives them
     encoder.batch_tokens = 4_096
-    torch.testing.assert_close(encoder.encode(tokens), found, atol=1e-5, rtol=0)
+    torch.testing.assert_close(encoder.encode(tokens), actual, atol=1e-5, rtol=0)
     encoder.batch_tokens = 80
 
 
@@ -151,7 +151,7 @@ def test_gradients_reach_lower_layers_only_through_the_taps_in_use(deep, packed)
         ([1], {"layers": 2}, "concatenates its last 2 layers; set encoder.options.layers to 1"),
     ],
 )
-def test_layers_a_model_has_not_are_refused(deep, layers, options, words):
+def test_missing_layers_are_refused(deep, layers, options, words):
     encoder = deep(**options)
     for call in (encoder, encoder.encode):
         with pytest.raises(SettingError, match=words) as error:
@@ -164,7 +164,7 @@ def test_weights_are_float32_whatever_they_were(tmp_path):
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
-def test_folder_is_a_plain_model_for_others(tmp_path):
+def test_a_saved_folder_loads_in_transformers(tmp_path):
     from transformers import AutoModel, AutoTokenizer
 
     encoder = TransformerEncoder(small_model(tmp_path / "source"), max_length=8, projection=3)
@@ -192,14 +192,14 @@ def test_local_folder_needs_no_network(tmp_path, monkeypatch):
     TransformerEncoder(source, max_length=8)
 
 
-def test_unknown_model_is_one_line(tmp_path):
+def test_unknown_model_gives_one_line(tmp_path):
     for source in (tmp_path, "no-such/model", "nosuchmodel"):
         with pytest.raises(SettingError) as error:
             TransformerEncoder(str(source))
         assert "\n" not in str(error.value) and str(source) in str(error.value)
 
 
-def test_weights_that_are_not_there_are_told(tmp_path):
+def test_missing_weights_are_an_error(tmp_path):
     from safetensors.torch import load_file, save_file
 
     source = small_model(tmp_path)
@@ -210,7 +210,7 @@ def test_weights_that_are_not_there_are_told(tmp_path):
         TransformerEncoder(source, max_length=8)
 
 
-def test_missing_packages_are_told(monkeypatch):
+def test_missing_packages_give_an_install_hint(monkeypatch):
     monkeypatch.setattr("megalabel.encoders.transformer.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"megalabel\[hf\]"):
         TransformerEncoder("minilm")
@@ -221,7 +221,7 @@ def test_missing_packages_are_told(monkeypatch):
         TransformerEncoder("minilm")
 
 
-def test_no_room_is_one_line(tmp_path, monkeypatch):
+def test_a_full_disk_gives_one_line(tmp_path, monkeypatch):
     encoder = TransformerEncoder(small_model(tmp_path / "source"), max_length=8)
 
     def full(*_, **__):

@@ -18,14 +18,14 @@ def rows(seed=0, queries=2_000, width=12, slope=1.5, shift=-2.0):
     return scores, chance, (rng.random(chance.shape) < chance).astype(np.float64)
 
 
-def test_finds_known_probabilities():
+def test_recovers_known_probabilities():
     scores, chance, targets = rows()
     probabilities = Calibration.fit(scores, targets).probabilities(scores)
     assert np.abs(probabilities - chance).mean() < 0.01
     assert expected_calibration_error(probabilities, targets) < 0.01
 
 
-def test_finds_what_place_and_bend_say():
+def test_recovers_place_and_bend():
     """A truth in which the best of a row is right more often than its score tells."""
     rng = np.random.default_rng(1)
     scores = np.sort(rng.normal(size=(4_000, 30)), axis=1)[:, ::-1]

@@ -34,7 +34,7 @@ def plain(*names):
     return Fusion(names, zeros, zeros, ones, ones, zeros, zeros, 0.0, 0.0, 0.0, Calibration(1.0, 0.0))
 
 
-def test_finds_known_weights():
+def test_recovers_known_weights():
     scores, candidates, targets, counts = make(queries=4_000, weights=(1.0, 0.3), frequency=0.5, bias=-4.0)
     fusion = Fusion.fit(scores, candidates, targets, counts, hard=12, l2=1.0)
     np.testing.assert_allclose(np.add(fusion.weights, fusion.margins), [1.0, 0.3], atol=0.06)  # scales are about 1
@@ -69,7 +69,7 @@ def test_heads_in_another_order_give_the_same():
     np.testing.assert_allclose(again, first, atol=1e-9)
 
 
-def test_one_head_keeps_its_own_order():
+def test_a_single_head_keeps_its_order():
     scores, candidates, targets, _ = make(weights=(1.0,))
     counts = np.full(LABELS, 7)
     top = Fusion.fit(scores, candidates, targets, counts).rank(scores, candidates, counts, k=12)
@@ -87,7 +87,7 @@ def test_few_rows_give_nearly_equal_weights_and_many_do_not():
     assert max(many.weights) > 4 * min(many.weights)
 
 
-def test_a_constant_head_has_no_say():
+def test_a_constant_head_has_no_influence():
     scores, candidates, targets, counts = make()
     wider = {**scores, "flat": np.full(candidates.shape, 0.1)}
     fusion = Fusion.fit(wider, candidates, targets, counts)
@@ -146,7 +146,7 @@ def test_ties_go_to_the_lower_id():
     assert top.ids.tolist() == [[3, 5]]
 
 
-def test_order_survives_where_probabilities_are_all_one():
+def test_order_is_kept_if_all_probabilities_round_to_one():
     top = plain("one").rank({"one": np.array([[50.0, 60.0, 55.0]])}, np.array([[0, 1, 2]]), np.ones(3), k=3)
     assert top.ids.tolist() == [[1, 2, 0]] and top.scores.tolist() == [[1.0, 1.0, 1.0]]
 
@@ -174,7 +174,7 @@ def test_margins_slopes_and_frequency_by_hand():
     np.testing.assert_allclose(chance, expit([[best, other]]), rtol=1e-12)
 
 
-def test_a_head_that_is_right_for_rare_labels_alone_counts_more_there():
+def test_a_head_that_is_right_on_rare_labels_counts_more_there():
     rng = np.random.default_rng(3)
     truth = rng.random((2000, 8)) < 0.3
     counts = np.repeat([1, 100], 4)
@@ -197,7 +197,7 @@ def test_soft_targets_lower_the_probabilities():
     assert half == pytest.approx(sure / 2, rel=0.1)
 
 
-def test_the_same_bits_every_time_and_inputs_stay_as_they_were():
+def test_results_are_repeatable_and_inputs_are_not_changed():
     scores, candidates, targets, counts = make()
     before = {name: score.copy() for name, score in scores.items()}
     first = Fusion.fit(scores, candidates, targets, counts)
@@ -282,7 +282,7 @@ def test_mistakes_in_rank():
         fusion.rank(*given_[:2], np.ones((1, 2)), 1)
 
 
-def test_shares_tell_what_counts_within_a_row():
+def test_shares_describe_the_ranking_within_a_row():
     scores, candidates, targets, counts = make(queries=300)
     fusion = Fusion.fit(scores, candidates, targets, counts)
     shares = fusion.shares()

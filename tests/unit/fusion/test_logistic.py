@@ -38,13 +38,13 @@ def test_finds_the_minimum(seed):
     assert value <= other.fun + 1e-9
 
 
-def test_targets_that_a_line_parts_stay_finite():
+def test_separable_targets_give_finite_weights():
     features = np.array([[-2.0, 1], [-1, 1], [1, 1], [2, 1]])
     weights = fit_logistic(features, np.array([0.0, 0, 1, 1]), np.full(2, 1e-3), np.zeros(2))
     assert np.isfinite(weights).all() and 3 < weights[0] < 30
 
 
-def test_scores_far_out_do_not_overflow():
+def test_large_scores_do_not_overflow():
     with np.errstate(all="raise", under="ignore"):
         weights = fit_logistic(np.array([[1e4], [-1e4]]), np.array([0.0, 1.0]), np.array([1e-3]), np.array([1.0]))
     assert weights[0] < 0

@@ -64,7 +64,7 @@ def test_equals_the_dense_formula_for_any_block_and_top(seed, points, labels, sh
     assert top is None or np.diff(graph.indptr).max() <= top
 
 
-def test_own_blocks_of_equal_work_change_nothing(monkeypatch):
+def test_the_block_size_does_not_change_the_result(monkeypatch):
     from importlib import import_module
 
     targets = random_targets(3, 200, 60, 0.1)

@@ -1,4 +1,4 @@
-"""Balanced groups of labels, dense and sparse alike."""
+"""Balanced clusters of labels, from dense and sparse vectors."""
 
 import subprocess
 import sys
@@ -63,7 +63,7 @@ def test_mistakes():
         partition(vectors)
     with pytest.raises(SettingError, match="either"):
         partition(vectors, clusters=2, size=2)
-    with pytest.raises(SettingError, match="cannot make 5"):
+    with pytest.raises(SettingError, match="cannot form 5"):
         partition(vectors, clusters=5)
     with pytest.raises(SettingError, match="size"):
         partition(vectors, size=0)

@@ -20,6 +20,6 @@ def test_sparse_and_dense_features_agree_with_the_loop():
     assert dense.dtype == few.dtype == np.float32
 
 
-def test_points_must_fit():
-    with pytest.raises(DataError, match="one row for each point"):
+def test_numbers_of_points_must_match():
+    with pytest.raises(DataError, match="give one row per point"):
         pifa(np.ones((3, 2)), sparse.csr_matrix([[1.0]]))

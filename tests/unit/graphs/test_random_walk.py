@@ -83,7 +83,7 @@ def test_every_row_holds_its_visits_and_itself():
     assert np.all(np.abs(visits.sum(axis=1) - 50) <= 1)  # a label that never came home is given one visit
 
 
-def test_head_labels_are_neither_start_nor_way_nor_end():
+def test_walks_avoid_head_labels():
     # Label 1 has three points and is the only bridge between 0 and 2.
     targets = sparse.csr_matrix([[1, 1, 0, 0], [0, 1, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]])
     bridged = random_walk(targets, length=2_000, reset=0.5, seed=0, head=3)
@@ -96,7 +96,7 @@ def test_head_labels_are_neither_start_nor_way_nor_end():
     assert random_walk(targets, head=1, length=7).toarray()[1].tolist() == [0, 7, 0, 0]
 
 
-def test_labels_without_a_point_stay_at_home():
+def test_labels_without_points_visit_only_themselves():
     targets = sparse.csr_matrix(([1.0, 1.0], ([0, 0], [0, 2])), shape=(1, 4))
     assert random_walk(targets, length=9)[[1, 3]].toarray().tolist() == [[0, 9, 0, 0], [0, 0, 0, 9]]
 
@@ -111,7 +111,7 @@ def test_top_keeps_the_most_visited_and_the_label_itself():
         assert few[label].data.tolist() == row[sorted(best)].tolist()
 
 
-def test_same_seed_same_walks_for_any_threads_and_whatever_comes_behind(monkeypatch):
+def test_walks_depend_only_on_the_seed_and_the_label(monkeypatch):
     rng = np.random.default_rng(0)
     targets = sparse.csr_matrix((rng.random((80, 50)) < 0.1).astype(np.float32))
     monkeypatch.setattr(module, "_HOPS", 400)  # chunks of 10 labels
@@ -125,7 +125,7 @@ def test_same_seed_same_walks_for_any_threads_and_whatever_comes_behind(monkeypa
     assert (random_walk(wider, length=40, seed=3)[:50, :50] != answers[0]).nnz == 0
 
 
-def test_targets_stay_as_they_are():
+def test_targets_are_not_changed():
     targets = SMALL.astype(np.float32) * 0.5
     before = targets.copy()
     random_walk(targets, head=2, length=10)

@@ -1,4 +1,4 @@
-"""Graphs on disk: the same again, and one clear line for every other file."""
+"""Saved graphs: exact round trip, and a one-line error for any other file."""
 
 import io
 
@@ -42,7 +42,7 @@ def test_graph_of_another_set_is_refused(tmp_path, other, words):
     assert "\n" not in str(caught.value)
 
 
-def test_files_that_are_no_graph(tmp_path):
+def test_files_that_are_not_graphs(tmp_path):
     path = tmp_path / "g.npz"
     save_graph(GRAPH, path, LABELS)
     good = path.read_bytes()
@@ -54,7 +54,7 @@ def test_files_that_are_no_graph(tmp_path):
     np.save(plain, np.zeros(3))
     for content in (b"hello", good[:-30], good[:200], stream.getvalue(), objects.getvalue(), plain.getvalue(), b""):
         path.write_bytes(content)
-        with pytest.raises(DataError, match="no graph file"):
+        with pytest.raises(DataError, match="not a graph file"):
             load_graph(path, LABELS)
     with pytest.raises(DataError, match="no such file"):
         load_graph(tmp_path / "missing.npz", LABELS)
@@ -81,6 +81,17 @@ def test_damaged_graphs_never_reach_the_caller(tmp_path, change):
         fields = dict(archive)
     np.savez(path, **{**fields, **change})
     with pytest.raises(DataError, match=r"damaged|finite"):
+        load_graph(path, LABELS)
+
+
+def test_one_bit_of_a_weight_is_noticed(tmp_path):
+    path = tmp_path / "g.npz"
+    save_graph(GRAPH, path, LABELS)
+    content = bytearray(path.read_bytes())
+    place = content.index(GRAPH.data.astype(np.float32).tobytes()) + 1
+    content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="damaged"):
         load_graph(path, LABELS)
 
 

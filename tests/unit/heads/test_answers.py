@@ -41,10 +41,10 @@ def test_scores_of_candidates_are_those_of_the_matrix(kind):
     answers, full = KINDS[kind]()
     candidates = np.random.default_rng(3).integers(0, LABELS, size=(QUERIES, 9))
     candidates[:, -2:] = -1
-    found = answers.of(candidates)
-    assert found.dtype == np.float32
-    assert np.allclose(found[:, :7], np.take_along_axis(full, candidates[:, :7], axis=1), atol=1e-5)
-    assert answers.of(np.empty((QUERIES, 0), dtype=np.int64)).shape == (QUERIES, 0)
+    actual = answers.score(candidates)
+    assert actual.dtype == np.float32
+    assert np.allclose(actual[:, :7], np.take_along_axis(full, candidates[:, :7], axis=1), atol=1e-5)
+    assert answers.score(np.empty((QUERIES, 0), dtype=np.int64)).shape == (QUERIES, 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,25 +53,25 @@ def test_best_are_the_best_that_are_not_excluded(kind, k):
     answers, full = KINDS[kind]()
     out = np.random.default_rng(4).random(full.shape) < 0.2
     for exclude in (None, sparse.csr_matrix(out.astype(np.float32))):
-        found = answers.best(k, exclude)
+        actual = answers.best(k, exclude)
         allowed = np.where(out, -np.inf, full) if exclude is not None else full.astype(float)
         if kind == "stored":
             allowed = np.where(allowed > 0, allowed, -np.inf)  # labels without a score are no answers
         for row in range(QUERIES):
             wanted = sorted(np.flatnonzero(allowed[row] > -np.inf), key=lambda label: (-allowed[row, label], label))[:k]
-            ids = found.ids[row][found.ids[row] >= 0]
+            ids = actual.ids[row][actual.ids[row] >= 0]
             assert len(ids) == len(wanted)
             assert np.allclose(allowed[row, ids], allowed[row, wanted], atol=1e-5)
-            assert np.allclose(found.scores[row][: len(ids)], allowed[row, ids], atol=1e-5)
-        assert np.all(np.isneginf(found.scores[found.ids < 0]))
+            assert np.allclose(actual.scores[row][: len(ids)], allowed[row, ids], atol=1e-5)
+        assert np.all(np.isneginf(actual.scores[actual.ids < 0]))
 
 
 def test_equal_stored_scores_go_to_the_lower_label():
-    found = StoredAnswers(sparse.csr_matrix(np.array([[0, 0.5, 0.9, 0.5]], dtype=np.float32))).best(3, None)
-    assert found.ids.tolist() == [[2, 1, 3]]
+    actual = StoredAnswers(sparse.csr_matrix(np.array([[0, 0.5, 0.9, 0.5]], dtype=np.float32))).best(3, None)
+    assert actual.ids.tolist() == [[2, 1, 3]]
 
 
 def test_no_scores_at_all():
     answers = StoredAnswers(sparse.csr_matrix((2, 5), dtype=np.float32))
     assert answers.best(3, None).ids.tolist() == [[-1] * 3] * 2
-    assert answers.of(np.array([[0, -1], [4, 2]])).tolist() == [[0, 0], [0, 0]]
+    assert answers.score(np.array([[0, -1], [4, 2]])).tolist() == [[0, 0], [0, 0]]

@@ -9,7 +9,7 @@ from megalabel.heads import FreeSettings, Temperature, TextSettings, dense
 from megalabel.heads.dense import unit_rows
 
 
-def test_search_may_be_normalised_where_training_is_not():
+def test_search_can_be_normalised_if_training_is_not():
     head = FreeSettings(normalise=False, search_normalise=True, loss="bce").build(size=5, encoder_dim=3)
     assert torch.allclose(head.labels(None, None, search=True)[0].norm(dim=1), torch.ones(5))
     assert not torch.allclose(head.labels(None, None)[0].norm(dim=1), torch.ones(5))
@@ -21,12 +21,16 @@ def test_search_may_be_normalised_where_training_is_not():
         ({"kind": "tekst"}, "should be 'text'"),
         ({"tower": "text"}, "'tower' is now called 'kind'"),
         ({"start": "random"}, "'start' is now called 'init'"),
-        ({"projection": "tan"}, "'none', 'linear', 'tanh' or 'residual'"),
+        ({"projection": "tan"}, "'none', 'linear', 'tanh', 'layer_norm' or 'residual'"),
         ({"dim": 5}, "dim has no effect: projection is none"),
         ({"dim": 5, "projection": "residual"}, "dim has no effect: projection is residual"),
         ({"dropout": 0.5}, "dropout has no effect: projection is none"),
         ({"search_normalise": True}, "search_normalise has no effect: it is the same as normalise"),
         ({"loss": None, "weight": 2.0}, "weight has no effect: loss is null"),
+        ({"loss": None, "query_matrix": True}, "query_matrix has no effect: loss is null"),
+        ({"loss": None, "normalise": False, "search_normalise": True}, "search_normalise has no effect: loss is null"),
+        ({"loss": None, "bias": True, "temperature": {"learn": True}}, "temperature.learn has no effect: loss is null"),
+        ({"temperature": {"share": "both"}}, "share has no effect: learn is false"),
         ({"space": "clusters"}, "groups of labels have no text"),
     ],
 )
@@ -35,7 +39,7 @@ def test_wrong_settings(wrong, words):
         TextSettings(**{"loss": "bce", **wrong})
 
 
-def test_temperature_is_learnt_only_if_asked_and_never_vanishes():
+def test_temperature_is_learnt_only_if_set_and_has_a_lower_bound():
     assert not list(Temperature(0.05).parameters())
     learnt = Temperature(0.05, learn=True)
     assert learnt().item() == pytest.approx(0.05)
@@ -81,8 +85,19 @@ def test_unit_rows_have_the_value_and_gradient_of_torch(monkeypatch):
 
 
 def test_heads_use_unit_rows_for_many_labels(monkeypatch):
-    monkeypatch.setattr(dense, "_MANY", 4)
+    monkeypatch.setattr(dense, "MANY_ROWS", 4)
     for size in (4, 5):
         vectors, _ = FreeSettings(loss="bce").build(size=size, encoder_dim=3).labels(None, None)
         assert ("UnitRows" in vectors.grad_fn.name()) == (size == 5)
         torch.testing.assert_close(vectors.norm(dim=1), torch.ones(size))
+
+
+def test_vectors_of_queries_are_dropped_in_training_alone():
+    torch.manual_seed(0)
+    head = TextSettings(query_dropout=0.5, normalise=False, loss="bce").build(size=3, encoder_dim=40)
+    encoded = torch.ones(10, 40)
+    dropped = head.query(encoded)
+    assert set(dropped.flatten().tolist()) == {0.0, 2.0}
+    assert torch.equal(head.labels(None, encoded)[0], encoded)  # label texts are not
+    assert torch.equal(head.query(encoded, search=True), encoded)
+    assert torch.equal(head.eval().query(encoded), encoded)

@@ -8,12 +8,12 @@ from megalabel.heads import HEADS, HeadSettings, register
 
 
 def test_every_kind_is_registered_under_its_name():
-    assert sorted(HEADS) == ["free", "linear", "memory", "overlap", "text", "text_free"]
+    assert sorted(HEADS) == ["free", "linear", "memory", "neighbours", "overlap", "shared", "text", "text_free"]
     for kind, settings in HEADS.items():
         assert settings.model_fields["kind"].default == kind
-    assert {kind for kind in HEADS if HEADS[kind].trained} == {"free", "text", "text_free"}
-    assert {kind for kind in HEADS if HEADS[kind].has_table} == {"free", "text_free"}
-    assert {kind for kind in HEADS if HEADS[kind].reads_text} == {"text", "text_free"}
+    assert {kind for kind in HEADS if HEADS[kind].trained} == {"free", "neighbours", "shared", "text", "text_free"}
+    assert {kind for kind in HEADS if HEADS[kind].has_table} == {"free", "shared", "text_free"}
+    assert {kind for kind in HEADS if HEADS[kind].reads_text} == {"neighbours", "shared", "text", "text_free"}
 
 
 def test_a_kind_needs_a_name():
@@ -46,3 +46,15 @@ def test_targets_of_label_texts_are_those_of_gandalf():
         assert HEADS[kind](labels="gandalf", max_targets=5).max_targets == 5
         with pytest.raises(ValidationError, match="max_targets has no effect: labels is not gandalf"):
             HEADS[kind](max_targets=5)
+
+
+def test_frequent_n_grams_are_left_out_where_n_grams_are_compared():
+    assert HEADS["memory"](max_df=0.2).max_df == 0.2
+    with pytest.raises(ValidationError, match="max_df has no effect: features is dual, so vectors are compared"):
+        HEADS["memory"](features="dual", max_df=0.2)
+
+
+@pytest.mark.parametrize("kind", ["free", "text_free"])
+def test_rows_are_dropped_in_training_only(kind):
+    with pytest.raises(ValidationError, match="row_dropout has no effect: loss is null"):
+        HEADS[kind](loss=None, row_dropout=0.2)

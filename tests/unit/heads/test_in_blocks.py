@@ -1,4 +1,4 @@
-"""Blocks keep their order, and errors come through."""
+"""Blocks keep their order, and errors are raised."""
 
 from threading import get_ident
 

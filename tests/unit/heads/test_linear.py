@@ -117,32 +117,32 @@ def test_search_is_a_full_sort_and_scores_are_its_bits(labels, asked, k, seed):
     y.data[:] = 1
     model = Linear(prune=0.01).fit(x, some_positive(y))
     queries, out = draw(seed + 2, asked, 9), draw(seed + 3, asked, labels)
-    found = model.search(queries, k, out)
+    actual = model.search(queries, k, out)
     dense = (queries @ model.weights_.T).toarray() + model.bias_
     dense[out.toarray() != 0] = -np.inf
     for i, line in enumerate(dense):
         size = min(k, int(np.isfinite(line).sum()))
-        np.testing.assert_allclose(found.scores[i, :size], np.sort(line)[::-1][:size], atol=1e-5)
-        np.testing.assert_allclose(line[found.ids[i, :size]], found.scores[i, :size], atol=1e-5)
-        assert (found.ids[i, size:] == -1).all() and np.isneginf(found.scores[i, size:]).all()
-    assert np.array_equal(model.scores(queries, found.ids), found.scores)
+        np.testing.assert_allclose(actual.scores[i, :size], np.sort(line)[::-1][:size], atol=1e-5)
+        np.testing.assert_allclose(line[actual.ids[i, :size]], actual.scores[i, :size], atol=1e-5)
+        assert (actual.ids[i, size:] == -1).all() and np.isneginf(actual.scores[i, size:]).all()
+    assert np.array_equal(model.scores(queries, actual.ids), actual.scores)
 
 
 def test_every_number_of_threads_gives_the_same_bits(monkeypatch):
     monkeypatch.setattr(linear, "_LABELS", 5)
     x, y = draw(0, 80, 30), draw(1, 80, 33, density=0.1)
     y.data[:] = 1
-    before, found = torch.get_num_threads(), []
+    before, actual = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append(Linear(uniform=10).fit(x, y))
+            actual.append(Linear(uniform=10).fit(x, y))
     finally:
         torch.set_num_threads(before)
-    for other in found[1:]:
-        assert np.array_equal(other.weights_.data, found[0].weights_.data)
-        assert np.array_equal(other.weights_.indices, found[0].weights_.indices)
-        assert np.array_equal(other.bias_, found[0].bias_)
+    for other in actual[1:]:
+        assert np.array_equal(other.weights_.data, actual[0].weights_.data)
+        assert np.array_equal(other.weights_.indices, actual[0].weights_.indices)
+        assert np.array_equal(other.bias_, actual[0].bias_)
 
 
 def test_seed_decides_the_draws():

@@ -21,7 +21,7 @@ def test_products_with_few_rows_are_those_of_the_plain_matrices(rows, queries, c
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 99)), max_size=12))
-def test_rows_are_a_dictionary_of_labels(steps):
+def test_rows_behave_like_a_dictionary(steps):
     rows, expected = Rows(), {}
     for put, label, value in steps:
         if put:
@@ -55,7 +55,7 @@ def test_merged_answers_are_those_of_one_matrix(renamed, added, k, filtered, see
         labels = [label for label in best.ids[row].tolist() if label >= 0]
         assert labels == order
     candidates = rng.integers(0, scores.shape[1], (4, 5))
-    np.testing.assert_array_equal(answers.of(candidates), np.take_along_axis(scores, candidates, axis=1))
+    np.testing.assert_array_equal(answers.score(candidates), np.take_along_axis(scores, candidates, axis=1))
 
 
 def test_hidden_labels_are_those_removed_or_changed():
@@ -66,7 +66,7 @@ def test_hidden_labels_are_those_removed_or_changed():
     assert not Live(6, 7).unchanged
 
 
-def test_changed_rows_are_put_in_their_places():
+def test_changed_rows_replace_trained_ones():
     trained = sparse.csr_matrix(np.arange(1, 7, dtype=np.float32).reshape(3, 2))
     changed = sparse.csr_matrix(np.array([[9, 9], [8, 8]], dtype=np.float32))
     rows = spread_rows(trained, changed, Live(3, 5, np.array([1, 4])))

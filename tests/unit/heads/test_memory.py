@@ -47,9 +47,9 @@ def test_scores_are_the_votes_of_the_nearest(rows, asked, nearest, power, dense,
     expected = by_hand(q.toarray(), x.toarray(), y.toarray(), nearest, power, own)
     one, other = (x.toarray(), q.toarray()) if dense else (x, q)
     memory = Memory(neighbours=nearest, power=power).fit(one, y)
-    found = memory.scores(other, rows=own)
-    assert found.dtype == np.float32 and found.has_sorted_indices
-    np.testing.assert_allclose(found.toarray(), expected, atol=2e-5)
+    actual = memory.scores(other, rows=own)
+    assert actual.dtype == np.float32 and actual.has_sorted_indices
+    np.testing.assert_allclose(actual.toarray(), expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -58,10 +58,10 @@ def test_neighbours_come_by_cosine_then_by_row(dense):
     memory = Memory().fit(x if dense else sparse.csr_matrix(x), sparse.csr_matrix(np.eye(6, dtype=np.float32)))
     asked = np.array([[1, 0], [0, 0]], dtype=np.float32)
     asked = asked if dense else sparse.csr_matrix(asked)
-    found = memory.search(asked, 5)
-    assert found.ids.tolist() == [[1, 3, 4, 2, -1], [-1] * 5]
-    np.testing.assert_allclose(found.scores[0, :4], [1, 1, 1, 0.5**0.5], atol=1e-6)
-    assert np.isneginf(found.scores[0, 4]) and np.isneginf(found.scores[1]).all()
+    actual = memory.search(asked, 5)
+    assert actual.ids.tolist() == [[1, 3, 4, 2, -1], [-1] * 5]
+    np.testing.assert_allclose(actual.scores[0, :4], [1, 1, 1, 0.5**0.5], atol=1e-6)
+    assert np.isneginf(actual.scores[0, 4]) and np.isneginf(actual.scores[1]).all()
     assert memory.search(asked, 2, rows=np.array([1, -1])).ids.tolist() == [[3, 4], [-1, -1]]
     assert memory.search(asked, 1).ids.tolist() == [[1], [-1]]
 
@@ -71,15 +71,15 @@ def test_neighbours_come_by_cosine_then_by_row(dense):
 def test_many_ties_keep_their_order(rows, k, seed):
     rng = np.random.default_rng(seed)
     x = sparse.csr_matrix(np.eye(3, dtype=np.float32)[rng.integers(0, 3, rows)])
-    found = (
+    actual = (
         Memory()
         .fit(x, sparse.csr_matrix((rows, 2), dtype=np.float32))
         .search(sparse.csr_matrix(np.array([[3, 2, 1]], dtype=np.float32)), k)
     )
     kind = x.indices
     expected = np.lexsort((np.arange(rows), kind))[:k]
-    assert found.ids[0, : len(expected)].tolist() == expected.tolist()
-    assert (found.ids[0, len(expected) :] == -1).all()
+    assert actual.ids[0, : len(expected)].tolist() == expected.tolist()
+    assert (actual.ids[0, len(expected) :] == -1).all()
 
 
 def test_a_row_does_not_find_itself():
@@ -93,16 +93,16 @@ def test_a_row_does_not_find_itself():
 def test_every_number_of_threads_gives_the_same_bits():
     x, q, y = draw(0, 400, 60), draw(1, 600, 60), draw(2, 400, 30)
     memory = Memory(neighbours=20).fit(x, y)
-    before, found = torch.get_num_threads(), []
+    before, actual = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append((memory.search(q, 20), memory.scores(q)))
+            actual.append((memory.search(q, 20), memory.scores(q)))
     finally:
         torch.set_num_threads(before)
-    for near, scores in found[1:]:
-        assert np.array_equal(near.ids, found[0][0].ids) and np.array_equal(near.scores, found[0][0].scores)
-        assert np.array_equal(scores.data, found[0][1].data) and np.array_equal(scores.indices, found[0][1].indices)
+    for near, scores in actual[1:]:
+        assert np.array_equal(near.ids, actual[0][0].ids) and np.array_equal(near.scores, actual[0][0].scores)
+        assert np.array_equal(scores.data, actual[0][1].data) and np.array_equal(scores.indices, actual[0][1].indices)
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -118,29 +118,29 @@ def test_save_and_load(tmp_path, dense):
     assert np.array_equal(again.search(rows, 3).scores, memory.search(rows, 3).scores)
 
 
-def test_common_features_score_but_do_not_find():
+def test_frequent_features_count_in_scores_but_find_no_neighbours():
     x = np.array([[1, 1, 0], [1, 0, 1], [1, 0, 0], [1, 3, 0]], dtype=np.float32)
     rows, y = sparse.csr_matrix(x), sparse.csr_matrix(np.eye(4, dtype=np.float32))
     asked = sparse.csr_matrix(np.array([[1, 1, 0], [2, 0, 0]], dtype=np.float32))
-    found = Memory(max_df=0.5).fit(rows, y).search(asked, 3)
-    assert found.ids.tolist() == [[0, 3, -1], [-1, -1, -1]]  # column 0 is in every row
+    actual = Memory(max_df=0.5).fit(rows, y).search(asked, 3)
+    assert actual.ids.tolist() == [[0, 3, -1], [-1, -1, -1]]  # column 0 is in every row
     exact = Memory().fit(rows, y).search(asked, 4)
     assert exact.ids.tolist() == [[0, 3, 2, 1], [2, 0, 1, 3]]
-    assert np.array_equal(found.scores[0, :2], exact.scores[0, :2])
+    assert np.array_equal(actual.scores[0, :2], exact.scores[0, :2])
 
 
 @settings(max_examples=30)
 @given(st.integers(1, 30), st.integers(1, 6), st.floats(0.3, 1), st.integers(0, 9_999))
 def test_proposals_are_scored_like_the_exact_search(rows, k, max_df, seed):
     x, q, y = draw(seed, rows, 9), draw(seed + 1, 5, 9), draw(seed + 2, rows, 5)
-    found, exact = (Memory(max_df=share).fit(x, y).search(q, n) for share, n in ((max_df, k), (1.0, rows)))
+    actual, exact = (Memory(max_df=share).fit(x, y).search(q, n) for share, n in ((max_df, k), (1.0, rows)))
     whole = [dict(zip(i.tolist(), s.tolist(), strict=True)) for i, s in zip(exact.ids, exact.scores, strict=True)]
-    for i, (ids, scores) in enumerate(zip(found.ids.tolist(), found.scores.tolist(), strict=True)):
+    for i, (ids, scores) in enumerate(zip(actual.ids.tolist(), actual.scores.tolist(), strict=True)):
         assert scores == sorted(scores, reverse=True)
         assert all(whole[i][j] == s for j, s in zip(ids, scores, strict=True) if j >= 0)
 
 
-def test_inputs_stay_as_they_were():
+def test_inputs_are_not_changed():
     x = sparse.csr_matrix((np.ones(3, dtype=np.float32), [2, 0, 2], [0, 3]), shape=(1, 3))  # unsorted, one twice
     Memory().fit(x, sparse.csr_matrix(np.ones((1, 1), dtype=np.float32))).scores(x)
     assert x.indices.tolist() == [2, 0, 2] and x.data.tolist() == [1, 1, 1]
@@ -175,7 +175,7 @@ def test_bad_input():
             call()
 
 
-def test_damaged_folders_are_one_line(tmp_path):
+def test_damaged_folders_give_one_line(tmp_path):
     from safetensors.numpy import load_file, save_file
 
     folder = tmp_path / "memory"

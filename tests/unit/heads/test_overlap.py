@@ -34,7 +34,7 @@ def test_scores_are_the_formula(side, half_life):
     np.testing.assert_allclose(overlap.scores(queries, candidates), expected, rtol=1e-5)
 
 
-def test_the_whole_is_one_side():
+def test_scores_are_shares_of_one_side():
     named = Overlap(side="label").fit(TRAIN, LABELS).scores(["a bar of steel"], np.array([[1, 0, -1]]))
     assert named[0, 0] == pytest.approx(1)  # all of the label stands in the query
     assert 0 < named[0, 1] < 0.2  # of the other only "of"
@@ -50,14 +50,14 @@ def test_the_whole_is_one_side():
 )
 def test_search_finds_the_best_of_the_scores(queries, k, side):
     overlap = Overlap(side=side, words=64).fit(["a b", "b ab"], ["a", "b a", "ab: c", "c c b", "cab"])
-    found = overlap.search(queries, k)
+    actual = overlap.search(queries, k)
     scores = overlap.scores(queries, np.tile(np.arange(5), (len(queries), 1)))
     assert (scores >= 0).all()
     assert (scores <= 1 + 1e-6).all()
     for row, score in enumerate(scores):
         order = [label for label in np.lexsort((np.arange(5), -score)) if score[label] > 0][:k]
-        assert found.ids[row].tolist() == order + [-1] * (k - len(order))
-        np.testing.assert_array_equal(found.scores[row, : len(order)], score[order])
+        assert actual.ids[row].tolist() == order + [-1] * (k - len(order))
+        np.testing.assert_array_equal(actual.scores[row, : len(order)], score[order])
 
 
 def test_excluded_pairs_are_left_out():
@@ -78,7 +78,7 @@ def test_saved_and_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "what"), [({"side": "both"}, "side"), ({"half_life": 0}, "half_life"), ({"words": 100}, "words")]
 )
-def test_settings_that_cannot_be(settings, what):
+def test_invalid_settings(settings, what):
     with pytest.raises(SettingError, match=what):
         Overlap(**settings).fit(TRAIN, LABELS)
 

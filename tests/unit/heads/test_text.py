@@ -1,10 +1,11 @@
 import pytest
 import torch
+from pydantic import ValidationError
 
 from megalabel.heads import TextSettings
 
 
-def test_labels_take_the_way_of_queries():
+def test_labels_are_projected_like_queries():
     head = TextSettings(dim=3, projection="tanh", loss="bce").build(size=4, encoder_dim=6).eval()
     encoded = torch.randn(2, 6)
     vectors, bias = head.labels(torch.tensor([0, 3]), encoded)
@@ -18,3 +19,26 @@ def test_labels_take_the_way_of_queries():
 def test_it_cannot_score_without_texts():
     with pytest.raises(TypeError, match="needs encoded label texts"):
         TextSettings(loss="bce").build(size=4, encoder_dim=6).labels(None, None)
+
+
+def test_a_projection_can_be_for_training_only():
+    head = TextSettings(projection="tanh", search_projection=False, normalise=False, loss="bce")
+    head = head.build(size=4, encoder_dim=6)
+    encoded = torch.randn(2, 6)
+    assert torch.equal(head.query(encoded, search=True), encoded)
+    assert torch.equal(head.labels(None, encoded, search=True)[0], encoded)
+    assert torch.equal(head.query(encoded), head.projection(encoded))
+    assert torch.equal(head.labels(None, encoded)[0], head.projection(encoded))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "search_projection has no effect: projection is none"),
+        ({"projection": "tanh", "dim": 3}, "keeps the size of the encoder's vectors"),
+        ({"projection": "tanh", "query_matrix": True}, "query_matrix"),
+    ],
+)
+def test_a_projection_for_training_only_must_make_sense(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        TextSettings(search_projection=False, loss="bce", **settings)

@@ -1,4 +1,4 @@
-"""Vectors like trained ones: labels in groups, queries near their group."""
+"""Vectors similar to trained ones: labels in groups, queries near their group."""
 
 import pytest
 import torch

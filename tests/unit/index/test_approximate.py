@@ -1,4 +1,4 @@
-"""The contract of every approximate index: that of exact search, but for the labels it does not see."""
+"""The contract of every approximate index: that of exact search, except for missed labels."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_excluded_pairs_are_left_out_before_the_cut(world, kind):
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(list(BUILD)), st.integers(1, 60), st.integers(1, 5), st.integers(1, 80), st.booleans(),
        st.integers(0, 1_000))  # fmt: skip
-def test_few_labels_are_searched_as_exactly_as_ever(kind, labels, queries, k, ties, seed):
+def test_few_labels_are_searched_exactly(kind, labels, queries, k, ties, seed):
     generator = torch.Generator().manual_seed(seed)
     vectors, asked = torch.randn(labels, 4, generator=generator), torch.randn(queries, 4, generator=generator)
     if ties:
@@ -90,7 +90,7 @@ def test_rows_with_too_few_proposals_are_filled_up(world, kind):
     assert (np.diff(top.scores, axis=1) <= 0).all()
 
 
-def test_short_proposals_are_made_good_exactly(make, monkeypatch):
+def test_rows_with_few_candidates_are_searched_exactly(make, monkeypatch):
     vectors, queries = make(500, 8, 5)
     index = HnswIndex.build(vectors, M=4, ef_search=30)
     monkeypatch.setattr(index, "_propose", lambda asked, count: np.full((len(asked), count), -1))
@@ -122,7 +122,7 @@ def test_same_seed_same_index(make, kind, tmp_path):
 
 
 @KINDS
-def test_answers_do_not_depend_on_the_batch_or_on_other_rows(world, kind):
+def test_results_do_not_depend_on_the_batch(world, kind):
     _, queries, indexes = world
     exclude = sparse.random(len(queries), 2_500, density=0.01, format="csr", rng=np.random.default_rng(0))
     top = indexes[kind].search(queries, 10)
@@ -133,7 +133,7 @@ def test_answers_do_not_depend_on_the_batch_or_on_other_rows(world, kind):
 
 
 @KINDS
-def test_saved_and_loaded_answers_alike_and_is_mapped(world, kind, tmp_path):
+def test_a_loaded_index_gives_the_same_results_and_is_mapped(world, kind, tmp_path):
     _, queries, indexes = world
     indexes[kind].save(tmp_path / "index")
     loaded = load_index(tmp_path / "index")

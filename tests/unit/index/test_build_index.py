@@ -1,4 +1,4 @@
-"""Kinds by name."""
+"""Building and loading indexes by kind."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ def rewrite(folder, **changes):
     (folder / "index.json").write_text(json.dumps({**card, "seal": _seal(card)}))
 
 
-def test_nothing_there(tmp_path):
+def test_missing_folder(tmp_path):
     refused(tmp_path / "none", "this folder holds no index")
     refused(tmp_path, "this folder holds no index")
 
@@ -91,12 +91,12 @@ def test_damaged_card(folder):
     whole = path.read_bytes()
     for spoilt in (b"", b"[]", b"{}", b"\xff\x00", whole[:40], b'"text"'):
         path.write_bytes(spoilt)
-        refused(folder, "no card of an index")
+        refused(folder, "not the card of an index")
     path.write_bytes(whole.replace(b"1100", b"1101"))
     refused(folder, "not as it was saved")
 
 
-def test_cards_of_others(folder):
+def test_cards_of_other_indexes(folder):
     rewrite(folder, format=99)
     refused(folder, "format 99")
     rewrite(folder, format=1, kind="tree")
@@ -109,7 +109,7 @@ def test_the_other_kind(folder):
         other.load(folder)
 
 
-def test_foreign_files_with_a_good_card(folder):
+def test_replaced_files_with_a_valid_card(folder):
     card = json.loads((folder / "index.json").read_bytes())
     rewrite(folder, labels=7)
     refused(folder, "of 1,100 vectors")
@@ -119,7 +119,7 @@ def test_foreign_files_with_a_good_card(folder):
     refused(folder, "faiss cannot read this file")
 
 
-def test_where_nothing_can_be_written(tmp_path):
+def test_an_unwritable_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError):
         HnswIndex.build(torch.eye(4)).save(tmp_path / "file" / "index")

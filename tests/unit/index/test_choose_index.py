@@ -1,4 +1,4 @@
-"""What is built, and the line that says so."""
+"""The choice of an index, and its one-line summary."""
 
 import re
 
@@ -15,7 +15,7 @@ def world(make):
 
 
 @pytest.mark.parametrize(("kind", "cls"), [("hnsw", HnswIndex), ("ivf", IvfIndex)])
-def test_kinds_by_name_are_tuned_and_told_in_one_line(world, kind, cls):
+def test_named_kinds_are_tuned_and_summarised_in_one_line(world, kind, cls):
     vectors, queries = world
     choice = choose_index(vectors, queries, kind, at_least=0.97)
     assert isinstance(choice.index, cls) and choice.kind == kind
@@ -26,7 +26,7 @@ def test_kinds_by_name_are_tuned_and_told_in_one_line(world, kind, cls):
     assert "\n" not in str(choice)
 
 
-def test_least_effort_that_is_enough(make):
+def test_the_smallest_sufficient_effort(make):
     vectors, queries = make(2_000, 16, 100, groups=1)
     low, high = (choose_index(vectors, queries, "ivf", at_least=share).index.effort for share in (0.3, 1.0))
     assert low < high
@@ -44,7 +44,7 @@ def test_exact(world):
     assert "asked for" in str(choice)
 
 
-def test_auto_keeps_exact_search_where_it_is_quick(world):
+def test_auto_keeps_exact_search_if_it_is_fast(world):
     choice = choose_index(*world, searches=1_000)
     assert choice.kind == "exact"
     assert "looking at every label" in choice.why
@@ -58,14 +58,14 @@ def slow(monkeypatch, seconds):
     monkeypatch.setattr(module, "_seconds", lambda index, queries, k: seconds[isinstance(index, ExactIndex)])
 
 
-def test_auto_takes_lists_where_they_win(world, monkeypatch):
+def test_auto_takes_lists_if_they_are_faster(world, monkeypatch):
     slow(monkeypatch, {True: 0.01, False: 0.0001})
     choice = choose_index(*world, searches=100_000)
     assert choice.kind == "ivf"
     assert "exact 1000 s" in choice.why
 
 
-def test_auto_stays_exact_where_lists_save_nothing(world, monkeypatch):
+def test_auto_stays_exact_if_lists_save_no_time(world, monkeypatch):
     slow(monkeypatch, {True: 0.01, False: 0.02})
     choice = choose_index(*world, searches=100_000)
     assert choice.kind == "exact"
@@ -92,7 +92,7 @@ def test_recall_at_another_k(world):
     assert choice.k == 30 and "recall@30" in str(choice)
 
 
-def test_without_queries_it_says_so(world):
+def test_without_queries_the_summary_says_so(world):
     assert "no queries were given" in str(choose_index(world[0], kind="ivf"))
 
 

@@ -66,7 +66,7 @@ def plain(monkeypatch):
     )
 
 
-def test_without_compiled_loops_the_answer_is_the_same(monkeypatch, request):
+def test_torch_gives_the_results_of_the_compiled_loops(monkeypatch, request):
     generator = torch.Generator().manual_seed(3)
     labels = torch.randn(3_000, 24, generator=generator)
     labels[100:400] = labels[7]
@@ -80,7 +80,7 @@ def test_without_compiled_loops_the_answer_is_the_same(monkeypatch, request):
     np.testing.assert_array_equal(first.scores, other.scores)
 
 
-def test_more_threads_give_the_same_answer():
+def test_more_threads_give_the_same_results():
     generator = torch.Generator().manual_seed(4)
     labels, queries = torch.randn(3_000, 16, generator=generator), torch.randn(200, 16, generator=generator)
     before, results = torch.get_num_threads(), []
@@ -160,7 +160,7 @@ def test_bad_input(make, error):
     st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=8), st.integers(1, 12), st.sampled_from([3, 64]),
     st.integers(0, 10_000),
 )  # fmt: skip
-def test_added_and_removed_equals_a_full_sort_and_older_indexes_stay(steps, k, block, seed):
+def test_add_and_remove_equal_a_full_sort_and_keep_older_indexes(steps, k, block, seed):
     generator = torch.Generator().manual_seed(seed)
     index = ExactIndex(torch.randn(4, 3, generator=generator), block=block)
     asked = torch.randn(5, 3, generator=generator)
@@ -180,7 +180,7 @@ def test_added_and_removed_equals_a_full_sort_and_older_indexes_stay(steps, k, b
         np.testing.assert_array_equal(top.ids, brute_force(asked, vectors, k, sparse.csr_matrix(exclude)))
 
 
-def test_two_indexes_grown_out_of_one_do_not_meet():
+def test_two_extensions_of_an_index_are_independent():
     first = ExactIndex(torch.eye(2)).add(torch.ones(1, 2))
     one, two = first.add(torch.full((1, 2), 5.0)), first.add(torch.full((1, 2), 7.0))
     assert one.vectors[3].tolist() == [5, 5]
@@ -197,13 +197,13 @@ def test_growing_one_by_one_copies_seldom():
 
 
 @pytest.mark.parametrize("rows", [torch.ones(2), torch.ones(1, 3), torch.full((1, 2), torch.nan)])
-def test_rows_that_do_not_fit_are_refused(rows):
+def test_vectors_of_another_size_are_refused(rows):
     with pytest.raises(DataError):
         ExactIndex(torch.eye(2)).add(rows)
 
 
 @pytest.mark.parametrize("ids", [[2], [-1], [0, 9]])
-def test_ids_that_are_not_there_cannot_be_removed(ids):
+def test_unknown_ids_cannot_be_removed(ids):
     with pytest.raises(DataError, match="0 to 1"):
         ExactIndex(torch.eye(2)).remove(ids)
 

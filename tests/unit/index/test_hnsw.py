@@ -1,4 +1,4 @@
-"""Settings of the graph."""
+"""Settings of HNSW."""
 
 import pytest
 import torch

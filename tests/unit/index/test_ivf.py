@@ -1,4 +1,4 @@
-"""Settings of the lists."""
+"""Settings of IVF."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_wrong_settings(wrong):
         IvfIndex.build(torch.eye(2), **wrong)
 
 
-def test_lists_are_of_like_size(make):
+def test_lists_have_similar_sizes(make):
     vectors, _ = make(6_000, 16, 1, groups=7)
     counts = torch.bincount(assign(vectors, centres_of(vectors, 40, seed=0)), minlength=40)
     assert counts.max() < 4 * 6_000 / 40

@@ -37,7 +37,7 @@ def test_collect_keeps_the_best_whatever_the_blocks(labels, keep, more, block, t
         np.testing.assert_array_equal(np.sort(best[row, :size])[::-1][:keep], want)
 
 
-def test_decide_says_which_rows_are_crowded():
+def test_decide_marks_crowded_rows():
     labels = np.eye(6, dtype=np.float32)
     queries = np.array([[6, 5, 4, 3, 2, 1], [6, 5, 4, 4, 4, 4], [9, 8, 1, 1, 1, 1]], dtype=np.float32)
     scores, top_ids = np.empty((3, 2), dtype=np.float32), np.empty((3, 2), dtype=np.int64)
@@ -57,7 +57,7 @@ def test_decide_says_which_rows_are_crowded():
     assert scores[2].tolist() == [9, 8]
 
 
-def test_rank_takes_what_is_there_in_order():
+def test_rank_sorts_the_candidates():
     labels = np.array([[1.0], [3.0], [3.0], [2.0]], dtype=np.float32)
     proposed = np.array([[3, 2, -1, 1], [-1, -1, -1, 0]])
     scores, top_ids = np.empty((2, 3), dtype=np.float32), np.empty((2, 3), dtype=np.int64)

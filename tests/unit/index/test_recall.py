@@ -1,4 +1,4 @@
-"""The share of the best labels that is found."""
+"""Recall of an index."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_counts_labels_no_worse_than_the_last():
     assert recall(approximate, exact, torch.zeros(3, 1), 2) == pytest.approx((1 + 0 + 1) / 3)  # 9 ties with 1
 
 
-def test_excluded_pairs_take_no_part():
+def test_excluded_pairs_are_ignored():
     index = ExactIndex(torch.eye(3))
     assert recall(index, index, torch.eye(3), 2, exclude=sparse.csr_matrix(np.eye(3))) == 1.0
 

@@ -1,4 +1,4 @@
-"""What every search shares."""
+"""Code shared by all searches."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Rows shared among threads: all of them, once each."""
+"""Rows are processed in threads, each exactly once."""
 
 import threading
 
@@ -24,7 +24,7 @@ def test_every_row_once(rows, two_threads):
     assert sorted(done) == list(range(rows))
 
 
-def test_an_error_in_a_thread_is_told(two_threads):
+def test_an_error_in_a_thread_is_raised(two_threads):
     def fail(first, last):
         raise ValueError(threading.current_thread().name)
 

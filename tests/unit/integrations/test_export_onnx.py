@@ -29,8 +29,8 @@ def check_same(model, texts, folder):
     for some in (texts, texts[:1], texts[2:3], texts[3:5]):
         np.testing.assert_allclose(run(folder, some, "query"), model.encode(some), atol=1e-5)
     length = json.loads((folder / "export.json").read_text())["label_length"]
-    found = run(folder, model.labels.texts, "label", length=length)
-    np.testing.assert_allclose(found, model.label_side()["dual"].vectors, atol=1e-5)
+    actual = run(folder, model.labels.texts, "label", length=length)
+    np.testing.assert_allclose(actual, model.label_side()["dual"].vectors, atol=1e-5)
 
 
 def test_same_vectors_for_any_batch_and_length(make_model, texts, tmp_path):
@@ -53,12 +53,12 @@ def test_eight_bits_are_measured(make_model, texts, tmp_path, capfd):
     check_same(model, texts, tmp_path / "out")
     small, full = (run(tmp_path / "out", texts, "query", name) for name in ("model.int8.onnx", "model.onnx"))
     assert 0 < np.abs(small - full).max() < 0.3
-    found = measure_onnx(tmp_path / "out", data)
-    assert list(found) == ["model.onnx", "model.int8.onnx"]
-    assert found["model.onnx"] == {name: model.evaluate(data).metrics[name] for name in ("P@1", "P@5")}
+    actual = measure_onnx(tmp_path / "out", data)
+    assert list(actual) == ["model.onnx", "model.int8.onnx"]
+    assert actual["model.onnx"] == {name: model.evaluate(data).metrics[name] for name in ("P@1", "P@5")}
 
 
-def test_what_cannot_be_done(make_model, tmp_path, monkeypatch):
+def test_unsupported_exports(make_model, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"there is no export\.json"):
         measure_onnx(tmp_path, None)
     with pytest.raises(SettingError, match="kind: text"):

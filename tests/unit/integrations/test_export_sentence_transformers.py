@@ -1,4 +1,4 @@
-"""The exported folder gives the vectors of the model, in a process that has never heard of megalabel."""
+"""The exported folder gives the vectors of the model, in a process without megalabel."""
 
 import gzip
 import json
@@ -30,8 +30,8 @@ def loaded(folder):
     return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
 
-def same(found, expected):
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+def same(actual, expected):
+    np.testing.assert_allclose(actual, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_same_vectors(make_model, texts, tmp_path, changes, options, routes):
 def test_alone_and_offline(make_model, texts, tmp_path):
     model = make_model("heads.dual.query_matrix=true")
     export_sentence_transformers(model, tmp_path / "out")
-    arguments = [tmp_path / "out", json.dumps(texts), json.dumps(model.labels.texts), tmp_path / "found.npz"]
+    arguments = [tmp_path / "out", json.dumps(texts), json.dumps(model.labels.texts), tmp_path / "vectors.npz"]
     subprocess.run([sys.executable, "-c", READ, *map(str, arguments)], check=True, capture_output=True)
-    found = np.load(tmp_path / "found.npz")
-    same(found["query"], model.encode(texts))
-    same(found["plain"], model.encode(texts))
-    same(found["label"], model.label_side()["dual"].vectors)
+    actual = np.load(tmp_path / "vectors.npz")
+    same(actual["query"], model.encode(texts))
+    same(actual["plain"], model.encode(texts))
+    same(actual["label"], model.label_side()["dual"].vectors)
 
 
 def test_weights_are_written_once(make_model, tmp_path):
@@ -89,7 +89,7 @@ def test_model_stays_as_it_was(make_model, tmp_path):
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_says_what_stays_behind(make_model, tmp_path, capfd):
+def test_parts_that_are_not_exported_are_listed(make_model, tmp_path, capfd):
     model = make_model(TWO)
     capfd.readouterr()
     tower = export_sentence_transformers(model, tmp_path / "out")
@@ -102,7 +102,7 @@ def test_says_what_stays_behind(make_model, tmp_path, capfd):
         export_sentence_transformers(make_model(TWO), tmp_path / "other", head="dul")
 
 
-def test_labels_are_those_of_today(make_model, tmp_path):
+def test_current_labels_are_exported(make_model, tmp_path):
     model = make_model()
     model.remove_labels(["lbl-1"])
     (new,) = model.add_labels(["slow coat"])

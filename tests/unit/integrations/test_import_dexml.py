@@ -43,8 +43,8 @@ def reference(net, base, texts, pooler="cls", length=12, unit=True):
             "lightxml": lambda states=states: torch.cat([states[-1 - i][:, 0] for i in range(5)], 1),
         }[pooler]()
         rows.append(pooled if net.bottleneck is None else net.bottleneck(pooled))
-    found = torch.cat(rows)
-    return (normalize(found) if unit else found).numpy()
+    actual = torch.cat(rows)
+    return (normalize(actual) if unit else actual).numpy()
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ class Evil:
         return print, ("this ran",)
 
 
-def test_programs_are_not_run(tmp_path, data, capsys):
+def test_pickled_code_is_not_run(tmp_path, data, capsys):
     torch.save({"tf.x": Evil()}, tmp_path / "model.pt")
     with pytest.raises(DataError, match="contains more than tensors and was not loaded"):
         import_dexml(tmp_path / "model.pt", data)
@@ -159,7 +159,7 @@ def test_other_checkpoints(tmp_path, data, bert, state, message):
     assert str(error.value).startswith(f"{tmp_path / 'model.pt'}: ") and "\n" not in str(error.value)
 
 
-def test_files_that_are_not_right(write, tmp_path, data, bert, write_bert):
+def test_invalid_files(write, tmp_path, data, bert, write_bert):
     folder, _ = write(7)
     with pytest.raises(DataError, match="no such file"):
         import_dexml(tmp_path / "none.pt", data)

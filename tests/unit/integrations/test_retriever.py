@@ -1,4 +1,4 @@
-"""A retriever says what the model says, with the documents' own texts."""
+"""A retriever returns the predictions of the model, with the texts of the documents."""
 
 import pytest
 
@@ -12,9 +12,9 @@ def model(make_model):
 
 
 def test_same_as_predict(model, texts):
-    found = Retriever(model, k=4).batch(texts)
+    actual = Retriever(model, k=4).batch(texts)
     expected = [[Document(p.uid, p.text, p.score) for p in row] for row in model.predict(texts, 4)]
-    assert found == expected
+    assert actual == expected
     assert Retriever(model, k=4).invoke(texts[2]) == [
         Document(p.uid, p.text, p.score) for p in model.predict(texts[2:3], 4)[0]
     ]

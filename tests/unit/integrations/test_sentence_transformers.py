@@ -68,9 +68,9 @@ def by_hand(loss, model, queries, labels, targets, temperature=0.05, mask=None):
 
 def check_same(criterion, columns, ids, expected):
     model = criterion.model
-    found = criterion(columns, ids)
-    torch.testing.assert_close(found, expected.detach())
-    found.backward()
+    actual = criterion(columns, ids)
+    torch.testing.assert_close(actual, expected.detach())
+    actual.backward()
     gradient, model.table.weight.grad = model.table.weight.grad, None
     expected.backward()
     torch.testing.assert_close(gradient, model.table.weight.grad)
@@ -103,7 +103,7 @@ def test_more_labels_per_row_change_nothing_but_the_pool():
     check_same(criterion, columns, ids, expected)
 
 
-def test_filter_pairs_take_no_part():
+def test_filter_pairs_are_masked():
     data = Dataset.from_lists(
         train=[("a", [0, 1]), ("b", [1, 3]), ("c", [2])], test=[("a", [0])], labels=["w", "x", "y", "z"]
     )
@@ -139,7 +139,7 @@ def test_a_parameter_as_temperature_is_learnt():
     assert criterion.get_config_dict()["temperature"] == 0.5
 
 
-def test_mistakes_are_told_in_one_line():
+def test_mistakes_give_one_line():
     criterion = MultiLabelLoss(Model(), relevance=RELEVANCE)
     columns, ids = batch((0, 0), (1, 1))
     with pytest.raises(DataError, match="two text columns"):
@@ -167,19 +167,19 @@ DATA = Dataset.from_lists(
 def test_training_rows_hold_every_pair(positives):
     pytest.importorskip("datasets")
     rows = training_rows(DATA, positives=positives)
-    found = set()
+    actual = set()
     for row in rows:
         query, *labels = row["label"]
         assert [row["anchor"], *(row[f"positive_{i + 1}"] for i in range(positives))] == [
             "abc"[query],
             *("vwxyz"[label] for label in labels),
         ]
-        found |= {(query, label) for label in labels}
-    assert found == set(zip(*DATA.train.targets.nonzero(), strict=True))
+        actual |= {(query, label) for label in labels}
+    assert actual == set(zip(*DATA.train.targets.nonzero(), strict=True))
     assert len(rows) == {1: 9, 2: 6, 3: 4, 9: 3}[positives]
 
 
-def test_rows_of_another_split_fit_the_same_loss():
+def test_rows_of_another_split_work_with_the_same_loss():
     pytest.importorskip("datasets")
     data = DATA.replace(val=DATA.train.rows(np.array([1])), test=DATA.train.rows(np.array([2, 0])))
     assert [row["label"] for row in training_rows(data, split="test", positives=5)][1][0] == 5
@@ -200,7 +200,7 @@ def test_training_rows_with_mined_negatives_travel_to_worker_processes():
     assert rows[3] == {"anchor": "b", "positive_1": "x", "negative_1": "v", "negative_2": "w", "label": [1, 2, 0, 1]}
 
 
-def test_a_missing_package_is_told(monkeypatch):
+def test_a_missing_package_gives_an_install_hint(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtraError, match=r"datasets; pip install 'megalabel\[hf\]'"):
         training_rows(DATA)
@@ -275,7 +275,7 @@ def test_dropout_in_minilm_is_replayed(monkeypatch):
     assert model[0].model.config.hidden_dropout_prob > 0
     data = topics()
     queries, ids = data.train.texts, torch.tensor([[i, i // 3] for i in range(12)])
-    found = []
+    actual = []
     for chunk_size in (3, 100):
         criterion = MultiLabelLoss(model, relevance=data, chunk_size=chunk_size)
         columns = [model.preprocess(queries), model.preprocess([data.labels.texts[i // 3] for i in range(12)])]
@@ -295,7 +295,7 @@ def test_dropout_in_minilm_is_replayed(monkeypatch):
         model.zero_grad()
         torch.manual_seed(5)
         criterion(columns, ids).backward()
-        found.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
-    assert len(found[0]) > 90
-    for cached, plain in zip(*found, strict=True):
+        actual.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
+    assert len(actual[0]) > 90
+    for cached, plain in zip(*actual, strict=True):
         torch.testing.assert_close(cached, plain, rtol=1e-3, atol=1e-6)

@@ -1,4 +1,4 @@
-"""MegalabelClassifier does what scikit-learn's own tools expect of it."""
+"""MegalabelClassifier works with the tools of scikit-learn."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def test_scores_are_sparse_and_of_the_best(fitted):
     assert not hasattr(fitted, "predict_proba")  # these scores are cosines
 
 
-def test_least_score_and_k(fitted):
+def test_threshold_and_k(fitted):
     assert [len(row) for row in clone_fitted(fitted, k=4).predict(["red", "hat"])] == [4, 4]
     assert [len(row) for row in clone_fitted(fitted, k=99).predict(["red"])] == [6]
     assert clone_fitted(fitted, threshold=1e9).predict(["red"])[0] == []
@@ -61,11 +61,11 @@ def clone_fitted(fitted, **settings):
     return other
 
 
-def test_auto_tells_probabilities():
+def test_auto_has_probabilities():
     classifier = MegalabelClassifier(changes=[*SMALL, "heads.linear.rounds=1"], k=3).fit(TEXTS, NAMES)
-    found = classifier.predict_proba(["blue shoe"])
-    assert found.shape == (1, 6) and found.nnz == 3
-    assert found.data.min() >= 0 and found.data.max() <= 1
+    actual = classifier.predict_proba(["blue shoe"])
+    assert actual.shape == (1, 6) and actual.nnz == 3
+    assert actual.data.min() >= 0 and actual.data.max() <= 1
     assert {"blue", "shoe"} <= set(classifier.predict(["blue shoe"])[0])
 
 

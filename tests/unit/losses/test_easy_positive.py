@@ -52,7 +52,7 @@ def test_both_find_the_easy_positive_early(histories):
     assert all(max(history[:20]) > 0.95 for history in histories.values())
 
 
-def test_softmax_gives_the_easy_positive_up(histories):
+def test_softmax_loses_the_easy_positive(histories):
     late = histories[Softmax()][50:]
     assert sum(late) / len(late) < 0.6
 

@@ -1,6 +1,7 @@
 """Values against golden vectors and naive double-precision loops."""
 
 import importlib.util
+import math
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,13 @@ ORACLES = [
     (SoftTopK(2), oracle.soft_top_k, {"k": 2}),
     (SoftTopK("positives", alpha=3.0), oracle.soft_top_k, {"k": "positives", "alpha": 3.0}),
     (Triplet(k=3), oracle.triplet, {"k": 3}),
+    (Triplet(k=3, weights="violators"), oracle.triplet, {"k": 3, "weights": "violators"}),
+    (
+        Triplet(margin=0.2, k=5, positives=3, weights="hinge"),
+        oracle.triplet,
+        {"margin": 0.2, "k": 5, "hardest_positives": 3, "weights": "hinge"},
+    ),
+    (Triplet(k=2, positives=1), oracle.triplet, {"k": 2, "hardest_positives": 1}),
     (ProbabilisticContrastive(), oracle.probabilistic_contrastive, {}),
     (
         ProbabilisticContrastive(c=0.9, d=1.5, k=2, threshold=0.0, scaled=False),
@@ -111,6 +119,18 @@ def test_one_positive_makes_softmax_and_decoupled_softmax_equal():
     for value, gradient in zip(values[1:], gradients[1:], strict=True):
         torch.testing.assert_close(value, values[0], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(gradient, gradients[0], rtol=1e-12, atol=1e-12)
+
+
+def test_an_easy_negative_takes_weight_from_the_hard_one_in_the_triplets_of_ngame_only():
+    scores = torch.tensor([[0.5, 0.4, -0.9]], dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([[1.0, 0.0, 0.0]])
+    share = math.exp(0.4 / 0.1) / (math.exp(0.4 / 0.1) + 1)  # the easy one has logit 0
+    loss = Triplet()(scores, targets)
+    assert loss.item() == pytest.approx(share * 0.2)
+    (gradient,) = torch.autograd.grad(loss, scores)
+    slope = share * (1 + (0.2 - share * 0.2) / 0.1)
+    assert gradient[0].tolist() == pytest.approx([-share, slope, 0.0])
+    assert Triplet(weights="violators")(scores, targets).item() == pytest.approx(0.2)
 
 
 def test_softmax_pushes_the_easy_positive_down_and_decoupled_softmax_does_not():
@@ -162,7 +182,7 @@ def test_sum_weighs_its_parts():
     torch.testing.assert_close(loss(SCORES, TARGETS), expected)
 
 
-def test_the_mean_over_cells_counts_those_that_take_part():
+def test_the_mean_over_cells_counts_unmasked_cells():
     mask = torch.ones_like(SCORES, dtype=torch.bool)
     mask[0, 3] = False
     for used in (None, mask):
@@ -181,6 +201,8 @@ def test_the_mean_over_cells_counts_those_that_take_part():
         lambda: SoftTopK(5, alpha=0),
         lambda: Triplet(k=0),
         lambda: Triplet(temperature=0),
+        lambda: Triplet(positives=0),
+        lambda: Triplet(weights="all"),
         lambda: ProbabilisticContrastive(c=1.0),
         lambda: SquaredHinge(margin=-1),
         lambda: Symmetric(BCE(), weight=2),

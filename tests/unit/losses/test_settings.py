@@ -13,13 +13,15 @@ TARGETS[0, 0] = TARGETS[0, 2] = TARGETS[1, 1] = TARGETS[2, 4] = 1
 TARGETS[2, 2] = 0.4
 # a value that differs from the default, for every setting of every kind
 CHANGES = {
-    "bce": {"symmetric": 0.3, "cells": True},
+    "bce": {"symmetric": 0.3, "reduction": "sum"},
     "softmax": {"symmetric": 0.3, "bce": 0.5, "positives": "sum"},
     "decoupled_softmax": {"symmetric": 0.3, "bce": 0.5},
     "soft_top_k": {"symmetric": 0.3, "bce": 0.5, "k": "positives", "alpha": 3.0},
     "sup_con": {"symmetric": 0.3, "bce": 0.5, "balanced": True},
-    "triplet": {"symmetric": 0.3, "bce": 0.5, "margin": 0.5, "k": 1, "temperature": 0.5},
-    "squared_hinge": {"symmetric": 0.3, "bce": 0.5, "margin": 0.5, "cells": True},
+    "triplet": {
+        "symmetric": 0.3, "bce": 0.5, "margin": 0.5, "k": 1, "positives": 1, "weights": "hinge", "temperature": 0.5,
+    },
+    "squared_hinge": {"symmetric": 0.3, "bce": 0.5, "margin": 0.5, "reduction": "sum"},
     "probabilistic_contrastive": {
         "symmetric": 0.3, "bce": 0.5, "c": 0.9, "d": 1.5, "k": 1, "threshold": 0.0, "scaled": False,
     },
@@ -56,13 +58,18 @@ def test_every_setting_has_an_effect(kind, key):
     ("settings", "key"),
     [
         ({"kind": "decoupled_softmax", "margin": 0.5}, "margin"),
-        ({"kind": "decoupled_softmax", "cells": True}, "cells"),
+        ({"kind": "decoupled_softmax", "reduction": "sum"}, "reduction"),
+        ({"kind": "bce", "cells": True}, "reduction: cells"),
+        ({"kind": "triplet", "weights": "hinge", "temperature": 0.2}, "temperature"),
+        ({"kind": "triplet", "k": 1, "weights": "hinge"}, "one negative has all the weight"),
+        ({"kind": "triplet", "k": 1, "temperature": 0.2}, "one negative has all the weight"),
         ({"kind": "bce", "bce": 1.0}, "bce"),
         ({"kind": "softmax", "positives": "all"}, "positives"),
         ({"kind": "soft_top_k", "k": 0}, "k"),
         ({"kind": "soft_top_k", "k": "labels"}, "k"),
         ({"kind": "probabilistic_contrastive", "c": 1.0}, "c"),
         ({"kind": "triplet", "symmetric": 2}, "symmetric"),
+        ({"kind": "triplet", "k": 1, "temperature": 0.5}, "temperature has no effect: k is 1"),
         ({"kind": "softmx"}, "softmax"),
         ({}, "kind"),
     ],
@@ -80,7 +87,7 @@ def test_an_added_bce_is_the_mean_over_cells():
 
 @pytest.mark.parametrize(("kind", "loss"), [("bce", BCE()), ("squared_hinge", SquaredHinge())])
 def test_a_loss_can_be_the_mean_over_cells(kind, loss):
-    mean = build_loss({"kind": kind, "cells": True})
+    mean = build_loss({"kind": kind, "reduction": "cells"})
     torch.testing.assert_close(mean(SCORES, TARGETS), loss(SCORES, TARGETS) / SCORES.shape[1])
 
 

@@ -39,7 +39,7 @@ def test_few_passes(kind):
     assert solve(negatives, positives, torch.full((8,), 5.0), 2.0)._passes <= 3
 
 
-def test_masked_cells_are_out_of_the_sum():
+def test_masked_cells_are_not_in_the_sum():
     s = scores("normal", 4, 60)
     mask = torch.rand(4, 60, generator=torch.Generator().manual_seed(1)) < 0.5
     members = SoftTopK(3).memberships(s, mask=mask)

@@ -1,4 +1,4 @@
-"""Labels as anchors, also where each row has its own candidates."""
+"""Labels as anchors, also with candidates per row."""
 
 import pytest
 import torch

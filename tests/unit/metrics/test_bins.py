@@ -62,7 +62,7 @@ def test_head_torso_tail_limits():
     assert parts[1].positives_per_label == 55
 
 
-def test_mistakes_are_named():
+def test_invalid_input_is_named_in_the_error():
     hits, counts = problem(0)
     with pytest.raises(DataError, match="59 label counts for 60 labels"):
         equal_volume_bins(hits, counts[:-1])

@@ -110,7 +110,7 @@ def test_given_weights(golden):
         ({"ids": np.empty((0, 3), dtype=int), "truth": csr_matrix((0, 5))}, DataError, "nothing to measure: 0 rows"),
     ],
 )
-def test_mistakes_are_one_clear_line(golden, changes, error, words):
+def test_mistakes_give_one_line(golden, changes, error, words):
     given = {"ids": golden[0], "truth": golden[1]} | changes
     with pytest.raises(error, match=words) as caught:
         evaluate(given.pop("ids"), given.pop("truth"), **given)

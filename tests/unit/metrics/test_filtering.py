@@ -32,7 +32,7 @@ def test_equals_the_loop(oracle, case):
 
 
 @given(rankings_and_pairs())
-def test_twice_is_once_and_order_does_not_matter(case):
+def test_duplicate_pairs_and_their_order_do_not_matter(case):
     ids, pairs = case
     once = drop_filtered(ids, pairs)
     np.testing.assert_array_equal(drop_filtered(once, pairs), once)
@@ -58,6 +58,6 @@ def test_no_pairs_and_pairs_not_predicted_change_nothing(case):
         ([[0.5, 1.0]], r"whole numbers \[n, 2\]"),
     ],
 )
-def test_bad_pairs_are_named(pairs, words):
+def test_invalid_pairs_are_named_in_the_error(pairs, words):
     with pytest.raises(DataError, match=words):
         drop_filtered(np.array([[0, 1], [2, 3]]), np.array(pairs), labels=9)

@@ -17,10 +17,10 @@ def test_finds_row_rank_and_label():
     hits = find_hits(np.array([[2, 1, 0], [0, 1, 2], [3, -1, -1]]), TRUTH)
     assert triples(hits) == [(0, 2, 0), (0, 0, 2), (2, 0, 3)]
     assert hits.relevant.tolist() == [2, 0, 2]
-    assert (hits.rows, hits.labels, hits.most) == (3, 4, 3)
+    assert (hits.rows, hits.labels, hits.max_k) == (3, 4, 3)
 
 
-def test_looks_no_further_than_most():
+def test_looks_no_further_than_max_k():
     hits = find_hits(np.array([[2, 1, 0], [0, 1, 2], [3, -1, -1]]), TRUTH, 1)
     assert triples(hits) == [(0, 0, 2), (2, 0, 3)]
     with pytest.raises(SettingError, match="k = 2; choose k from 1 to 1"):
@@ -63,7 +63,7 @@ def test_locate_reports_every_pair_once():
     assert (pair.tolist(), rank.tolist()) == ([0, 1], [1, 0])
 
 
-def test_nothing_to_find():
+def test_empty_rankings_and_truth():
     assert triples(find_hits(np.empty((3, 0), dtype=np.int64), TRUTH, 5)) == []
     assert triples(find_hits(np.empty((0, 2), dtype=np.int64), csr_matrix((0, 4)))) == []
 
@@ -80,12 +80,12 @@ def test_nothing_to_find():
         ([0, 1, 2], "whole numbers"),
     ],
 )
-def test_bad_rankings_are_named(ids, words):
+def test_invalid_rankings_are_named_in_the_error(ids, words):
     with pytest.raises(DataError, match=words):
         find_hits(np.array(ids), TRUTH)
 
 
-def test_the_row_at_fault_is_named_far_down():
+def test_the_error_names_the_row_in_a_later_block():
     ids = np.tile(np.arange(100), (5000, 1))
     ids[4321, 99] = 3
     with pytest.raises(DataError, match="duplicate label 3 in the ranking of row 4321"):
@@ -95,3 +95,9 @@ def test_the_row_at_fault_is_named_far_down():
 def test_truth_must_be_sparse():
     with pytest.raises(DataError, match="sparse"):
         find_hits(np.array([[0]]), np.array([[1]]))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_truth_that_is_no_number(value):
+    with pytest.raises(DataError, match="NaN or infinity"):
+        find_hits(np.array([[0, 1]]), csr_matrix([[1.0, value]]))

@@ -41,7 +41,7 @@ def test_few_points_never_give_negative_weights():
         assert inverse_propensity(np.zeros(3, dtype=int), points, 0.5, 0.4).tolist() == [1, 1, 1]
 
 
-def test_mistakes_are_named():
+def test_invalid_input_is_named_in_the_error():
     with pytest.raises(DataError, match="the 10 training points"):
         inverse_propensity(np.array([11]), 10)
     with pytest.raises(DataError, match="from 0"):

@@ -42,7 +42,7 @@ def test_rows_without_truth_count_zero(metric):
 
 
 @pytest.mark.parametrize("metric", ALL)
-def test_k_beyond_what_was_looked_at(metric):
+def test_k_beyond_max_k_is_refused(metric):
     with pytest.raises(SettingError, match="k = 3"):
         metric(find_hits(np.array([[0, 1]]), csr_matrix([[1, 1]])), [1, 3])
 

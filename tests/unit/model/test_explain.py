@@ -1,4 +1,4 @@
-"""What an explanation says is what the model does and what the data holds."""
+"""Explanations agree with the model and the data."""
 
 from collections import Counter
 
@@ -9,36 +9,36 @@ import megalabel as ml
 from megalabel.errors import DataError, SettingError
 
 
-def test_the_parts_add_up_to_what_labels_are_ranked_by(model, data):
+def test_contributions_sum_to_the_ranking_value(model, data):
     for text in data.test.texts[:5]:
         best = model.predict([text], 3)[0]
         for rank, prediction in enumerate(best, start=1):
-            found = model.explain(text, prediction.uid)
-            assert (found.rank, found.id, found.label) == (rank, prediction.id, prediction.text)
-            assert [part.head for part in found.heads] == model.heads
-            assert found.total == pytest.approx(found.rest + sum(part.adds for part in found.heads), abs=1e-6)
-            value = found.total if model.fusion is None else found.probability
+            actual = model.explain(text, prediction.uid)
+            assert (actual.rank, actual.id, actual.label) == (rank, prediction.id, prediction.text)
+            assert [part.head for part in actual.heads] == model.heads
+            assert actual.total == pytest.approx(actual.rest + sum(part.adds for part in actual.heads), abs=1e-6)
+            value = actual.total if model.fusion is None else actual.probability
             assert value == pytest.approx(prediction.score, abs=1e-5)
         assert model.explain(text).uid == best[0].uid
 
 
 def test_training_texts_and_related_labels_are_those_of_the_data(model, data):
     text = data.test.texts[0]
-    found = model.explain(text, k=4)
-    rows = np.flatnonzero(data.train.targets[:, found.id].toarray()[:, 0])
+    actual = model.explain(text, k=4)
+    rows = np.flatnonzero(data.train.targets[:, actual.id].toarray()[:, 0])
     carrying = {data.train.texts[row] for row in rows}
-    assert found.points == len(rows)
-    assert found.frequency == ("head" if len(rows) > 100 else "torso" if len(rows) >= 10 else "tail")
-    assert len(found.nearest) == min(4, len(rows))
-    assert {near.text for near in found.nearest} <= carrying
-    cosines = [near.similarity for near in found.nearest]
+    assert actual.points == len(rows)
+    assert actual.frequency == ("head" if len(rows) > 100 else "torso" if len(rows) >= 10 else "tail")
+    assert len(actual.nearest) == min(4, len(rows))
+    assert {near.text for near in actual.nearest} <= carrying
+    cosines = [near.similarity for near in actual.nearest]
     assert cosines == sorted(cosines, reverse=True)
-    others = Counter(other for row in rows for other in data.train.targets[row].indices if other != found.id)
-    for related in found.related:
+    others = Counter(other for row in rows for other in data.train.targets[row].indices if other != actual.id)
+    for related in actual.related:
         label = data.labels.uids.index(related.uid)
         assert related.together == others[label]
         assert related.share == pytest.approx(others[label] / len(rows))
-    assert [one.together for one in found.related] == sorted(others.values(), reverse=True)[:4]
+    assert [one.together for one in actual.related] == sorted(others.values(), reverse=True)[:4]
 
 
 def test_a_training_text_is_nearest_to_itself(model, data):
@@ -52,26 +52,26 @@ def test_a_label_added_later_has_only_its_text(model, tmp_path):
     model.add_labels(["zebra crossing"], ["z"])
     model.save(tmp_path / "copy")
     for one in (model, ml.Model.load(tmp_path / "copy")):
-        found = one.explain("zebra crossing", "z")
-        assert (found.added, found.points, found.frequency) == (True, 0, "unseen")
-        assert found.nearest == found.related == []
-        assert found.texts_kept
+        actual = one.explain("zebra crossing", "z")
+        assert (actual.added, actual.points, actual.frequency) == (True, 0, "unseen")
+        assert actual.nearest == actual.related == []
+        assert actual.texts_kept
 
 
-def test_removed_labels_are_not_named(model, data):
+def test_removed_labels_are_not_listed(model, data):
     text = data.test.texts[0]
-    found = model.explain(text, k=60)
-    model.remove_labels([found.related[0].uid])
-    assert found.related[0].uid not in {one.uid for one in model.explain(text, found.uid, k=60).related}
+    actual = model.explain(text, k=60)
+    model.remove_labels([actual.related[0].uid])
+    assert actual.related[0].uid not in {one.uid for one in model.explain(text, actual.uid, k=60).related}
 
 
 def test_texts_can_be_left_out(model, data, tmp_path):
     model.save(tmp_path / "bare", texts=False)
     assert not (tmp_path / "bare" / "train").exists()
-    found = ml.Model.load(tmp_path / "bare").explain(data.test.texts[0])
-    assert not found.texts_kept
-    assert found.nearest == found.related == []
-    assert found.points > 0
+    actual = ml.Model.load(tmp_path / "bare").explain(data.test.texts[0])
+    assert not actual.texts_kept
+    assert actual.nearest == actual.related == []
+    assert actual.points > 0
 
 
 def test_texts_that_changed_on_disk_are_refused(model, data, tmp_path):

@@ -1,4 +1,4 @@
-"""An index saved with a model: used without being told, right with live labels, and whole or not there at all."""
+"""An index saved with a model is used by default, handles label changes, and is complete or absent."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def changed(model):
 
 
 @EVERY
-def test_what_is_built_is_saved_mapped_and_used(run, data, tmp_path, kind):
+def test_a_built_index_is_saved_mapped_and_used(run, data, tmp_path, kind):
     plain, model = ml.Model.load(run), indexed(run, kind, tmp_path / "model")
     built = {one.key: one for one in model.indexes.built}
     fused = model.fusion is not None
@@ -67,7 +67,7 @@ def test_what_is_built_is_saved_mapped_and_used(run, data, tmp_path, kind):
 
 
 @EVERY
-def test_labels_may_change_while_there_is_an_index_and_after_it_was_saved(run, data, tmp_path, kind):
+def test_labels_can_change_with_an_index_before_and_after_saving(run, data, tmp_path, kind):
     plain, model = changed(ml.Model.load(run)), changed(indexed(run, kind, tmp_path / "model"))
     texts = [*data.test.texts[:40], "zebra crossing", "a quiet street", "a loud yak"]
     same(plain, model, texts)
@@ -89,11 +89,11 @@ def test_labels_may_change_while_there_is_an_index_and_after_it_was_saved(run, d
     third = ml.Model.load(tmp_path / "model")
     assert all(one.ids.tolist() == [7, 60, 63] for one in third.indexes.built)
     same(plain, third, texts)
-    found = third.search(texts, 64).ids
-    assert not np.isin(found, [3, 11, 61, 62]).any()
+    actual = third.search(texts, 64).ids
+    assert not np.isin(actual, [3, 11, 61, 62]).any()
 
 
-def test_an_index_built_again_takes_in_what_stood_beside_it(run, data, tmp_path):
+def test_rebuilding_an_index_includes_changed_labels(run, data, tmp_path):
     model = changed(indexed(run, "ivf", tmp_path / "model"))
     assert model.indexes.beside(model.state) == 3
     model.save(tmp_path / "model", overwrite=True)
@@ -104,7 +104,7 @@ def test_an_index_built_again_takes_in_what_stood_beside_it(run, data, tmp_path)
     same(ml.Model.load(tmp_path / "model"), model, data.test.texts)
 
 
-def test_an_added_label_that_is_removed_leaves_nothing_beside(run, data, tmp_path):
+def test_adding_and_removing_a_label_leaves_no_changed_labels(run, data, tmp_path):
     model = indexed(run, "ivf", tmp_path / "model")
     model.add_labels(["yak"], ["y"])
     model.remove_labels(["y"])
@@ -127,8 +127,8 @@ def _wide(split, labels):
 
 def test_one_head_by_name(run, data, tmp_path):
     model = ml.Model.load(run)
-    found = model.build_index("ivf", heads="dual", queries=TEXTS, at_least=1.0)
-    assert list(found) == ["dual"] and found["dual"].measured_on == "4 queries"
+    actual = model.build_index("ivf", heads="dual", queries=TEXTS, at_least=1.0)
+    assert list(actual) == ["dual"] and actual["dual"].measured_on == "4 queries"
     model.save(tmp_path / "model")
     again = ml.Model.load(tmp_path / "model")
     assert [one.key for one in again.indexes.built] == [(("dual", 1.0),)]
@@ -137,7 +137,7 @@ def test_one_head_by_name(run, data, tmp_path):
     assert again.indexes.drop() == 1 and not again.indexes.built
 
 
-def test_measured_on_training_texts_or_on_labels_where_none_are_kept(fused_run, tmp_path):
+def test_measured_on_training_texts_or_else_on_labels(fused_run, tmp_path):
     model = ml.Model.load(fused_run)
     choice = model.build_index("ivf")["dual"]
     assert (choice.measured_on, choice.k) == ("256 queries", 20)
@@ -146,7 +146,7 @@ def test_measured_on_training_texts_or_on_labels_where_none_are_kept(fused_run, 
     assert "no queries were given" in choice.measured_on and choice.k == 5
 
 
-def test_a_damaged_index_is_one_line_and_the_model_can_do_without(run, data, tmp_path):
+def test_a_damaged_index_gives_one_line_and_the_model_loads_without_it(run, data, tmp_path):
     indexed(run, "ivf", tmp_path / "model")
     for name in ("index.faiss", "vectors.npy", "index.json"):
         path = tmp_path / "model" / "index" / "0" / "labels" / name
@@ -161,7 +161,7 @@ def test_a_damaged_index_is_one_line_and_the_model_can_do_without(run, data, tmp
     ml.Model.load(tmp_path / "model")
 
 
-def test_the_card_vouches_for_every_file(run, tmp_path):
+def test_the_card_checks_every_file(run, tmp_path):
     changed(indexed(run, "ivf", tmp_path / "model")).save(tmp_path / "model", overwrite=True)
     card = json.loads((tmp_path / "model" / "model.json").read_bytes())
     files = {path.relative_to(tmp_path / "model").as_posix() for path in (tmp_path / "model").rglob("*.*")}
@@ -170,7 +170,7 @@ def test_the_card_vouches_for_every_file(run, tmp_path):
     assert card["index"][0]["changed"] == [7, 60, 61]
 
 
-def test_a_save_that_fails_leaves_the_index_that_was_there(run, data, tmp_path, monkeypatch):
+def test_a_failed_save_keeps_the_old_index(run, data, tmp_path, monkeypatch):
     model = indexed(run, "ivf", tmp_path / "model")
     model.build_index("hnsw", **MOST["hnsw"])
 
@@ -208,7 +208,7 @@ def _as_of(head, save):
         ({"queries": "text"}, "a list of queries"),
     ],
 )
-def test_a_mistake_is_told_before_labels_are_encoded(run, arguments, words):
+def test_invalid_arguments_fail_before_labels_are_encoded(run, arguments, words):
     model = ml.Model.load(run)
     with pytest.raises(SettingError, match=words):
         model.build_index(**arguments)

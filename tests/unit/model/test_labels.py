@@ -1,4 +1,4 @@
-"""Labels added, removed and renamed after training: found at once, by every head, the same after save and load."""
+"""Labels added, removed and renamed after training: immediate, for every head, and kept by save and load."""
 
 import threading
 from copy import deepcopy
@@ -25,33 +25,33 @@ def same(one, two, tolerance=1e-5):
     np.testing.assert_allclose(one.scores[real], two.scores[real], atol=tolerance, rtol=tolerance)
 
 
-def test_a_new_label_is_found_by_its_text_and_others_stay(model, data):
+def test_a_new_label_is_predicted_by_its_text_and_others_do_not_change(model, data):
     texts = data.test.texts[:20]
     words = sorted({word for text in data.train.texts for word in text.split()})
     new = [" ".join(words[start : start + 4]) for start in (0, len(words) // 2, len(words) - 4)]
-    before = {name: answers.of(np.tile(np.arange(60), (20, 1))) for name, answers in model.answers(texts).items()}
+    before = {name: answers.score(np.tile(np.arange(60), (20, 1))) for name, answers in model.answers(texts).items()}
     uids = model.add_labels(new, ["z", "u", "w"])
     assert uids == ["z", "u", "w"]
     assert len(model.labels) == 63
     for head in heads_of(model):
         if head not in ("classifier", "vectors", "all"):  # a free vector knows what its neighbours know
             assert [row[0].uid for row in model.predict(new, 1, heads=head)] == uids, head
-    after = {name: answers.of(np.tile(np.arange(60), (20, 1))) for name, answers in model.answers(texts).items()}
+    after = {name: answers.score(np.tile(np.arange(60), (20, 1))) for name, answers in model.answers(texts).items()}
     for name, scores in before.items():
         if name not in ("memory", "vectors"):  # a new row of a memory may take the place of another
             np.testing.assert_allclose(scores, after[name], atol=1e-6)
 
 
-def test_uids_are_made_up_where_none_are_given(model):
+def test_uids_are_generated_by_default(model):
     assert model.add_labels(["one"]) == ["added-60"]
     model.add_labels(["two"], ["added-62"])
     assert model.add_labels(["three", "four"]) == ["added-62+", "added-63"]
     assert model.add_labels([]) == []
 
 
-def test_a_removed_label_is_not_found_and_ids_do_not_move(model, data):
-    found = model.search(data.test.texts, 5)
-    gone = int(found.ids[0, 0])
+def test_a_removed_label_is_not_predicted_and_ids_do_not_change(model, data):
+    actual = model.search(data.test.texts, 5)
+    gone = int(actual.ids[0, 0])
     model.add_labels(NEW)
     model.remove_labels([model.labels.uids[gone], "added-61"])
     for head in heads_of(model):
@@ -66,28 +66,28 @@ def test_a_removed_label_is_not_found_and_ids_do_not_move(model, data):
     assert len(model.labels) == 63
 
 
-def test_all_added_labels_removed_is_as_before(model, data):
+def test_removing_all_added_labels_restores_the_predictions(model, data):
     texts, exclude = data.test.texts[:30], data.test.excluded()[:30]
     before = {head: model.search(texts, 7, heads=head, exclude=exclude) for head in heads_of(model)}
     model.remove_labels(model.add_labels(NEW))
     wider = sparse.csr_matrix((exclude.data, exclude.indices, exclude.indptr), shape=(30, 63))
-    for head, found in before.items():
-        same(found, model.search(texts, 7, heads=head, exclude=wider), 1e-6)
+    for head, actual in before.items():
+        same(actual, model.search(texts, 7, heads=head, exclude=wider), 1e-6)
 
 
-def test_a_renamed_label_is_found_by_its_new_text(model, data):
+def test_a_renamed_label_is_predicted_by_its_new_text(model, data):
     old = model.labels.texts[7]
     kept = [name for name in model.heads if name in ("classifier", "memory", "vectors", "linear")]
     all_ids = np.arange(60)[None]
-    before = {name: model.answers([old])[name].of(all_ids) for name in kept}
+    before = {name: model.answers([old])[name].score(all_ids) for name in kept}
     model.rename_label(model.labels.uids[7], NEW[0])
     assert model.labels.texts[7] == NEW[0]
     assert model.predict([NEW[0]], 1, heads="dual")[0][0].id == 7
     for name in kept:  # what was learnt from points stays
-        np.testing.assert_allclose(model.answers([old])[name].of(all_ids), before[name], atol=1e-6)
+        np.testing.assert_allclose(model.answers([old])[name].score(all_ids), before[name], atol=1e-6)
     if "label_words" in model.heads:
         assert model.predict([NEW[0]], 1, heads="label_words")[0][0].id == 7
-        assert model.answers([old])["label_words"].of(np.array([[7]]))[0, 0] == 0
+        assert model.answers([old])["label_words"].score(np.array([[7]]))[0, 0] == 0
     model.add_labels([old], ["copy"])
     model.rename_label("copy", NEW[1])
     assert model.predict([NEW[1]], 1, heads="dual")[0][0].uid == "copy"
@@ -101,7 +101,7 @@ def changed(model):
     model.add_labels(["late comer"])
 
 
-def test_saved_and_loaded_every_head_says_the_same(model, data, tmp_path):
+def test_save_and_load_keep_the_scores_of_every_head(model, data, tmp_path):
     changed(model)
     model.save(tmp_path / "copy")
     again = ml.Model.load(tmp_path / "copy")
@@ -118,18 +118,18 @@ def test_saved_and_loaded_every_head_says_the_same(model, data, tmp_path):
         same(again.search(texts, 8, heads=head), third.search(texts, 8, heads=head))
 
 
-def test_pairs_are_left_out_before_the_cut(model, data):
+def test_excluded_pairs_are_removed_before_the_cut(model, data):
     changed(model)
     texts = [*data.test.texts[:10], *NEW]
     for head in heads_of(model):
-        found = model.search(texts, 3, heads=head)
-        real = found.ids[:, 0] >= 0
-        pairs = np.flatnonzero(real), found.ids[real, 0]
+        actual = model.search(texts, 3, heads=head)
+        real = actual.ids[:, 0] >= 0
+        pairs = np.flatnonzero(real), actual.ids[real, 0]
         exclude = sparse.csr_matrix((np.ones(real.sum(), np.float32), pairs), shape=(len(texts), 64))
         again = model.search(texts, 2, heads=head, exclude=exclude)
         if head != "all":  # candidates follow exclude, and margins follow candidates
-            assert np.array_equal(again.ids[real], found.ids[real, 1:]), head
-        assert not (again.ids[real, :] == found.ids[real, :1]).any()
+            assert np.array_equal(again.ids[real], actual.ids[real, 1:]), head
+        assert not (again.ids[real, :] == actual.ids[real, :1]).any()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_pairs_are_left_out_before_the_cut(model, data):
         (lambda model: model.rename_label(model.labels.uids[0], ""), "must have a text"),
     ],
 )
-def test_mistakes_are_refused_and_change_nothing(summed, change, message):
+def test_invalid_changes_are_refused_and_change_nothing(summed, change, message):
     before = summed.state
     with pytest.raises((DataError, SettingError), match=message):
         change(summed)
@@ -198,7 +198,7 @@ def test_readers_see_the_labels_before_or_after(fused_run):
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.tuples(st.sampled_from(["add", "remove", "rename"]), st.integers(0, 99)), max_size=8))
-def test_any_order_of_changes_keeps_what_is_alive(summed, steps):
+def test_any_order_of_changes_keeps_the_remaining_labels(summed, steps):
     model = ml.Model(summed.recipe, summed.network, summed.labels, summed.weights, summed.stats)
     texts, gone = dict(enumerate(model.labels.texts)), set()
     for turn, (kind, number) in enumerate(steps):
@@ -213,12 +213,12 @@ def test_any_order_of_changes_keeps_what_is_alive(summed, steps):
         else:
             texts[label] = f"name {number} {turn}"
             model.rename_label(model.labels.uids[label], texts[label])
-    found = model.predict(["some text"], 1000)[0]
-    assert sorted(p.id for p in found) == sorted(set(texts) - gone)
-    assert {p.id: p.text for p in found} == {label: texts[label] for label in texts if label not in gone}
+    actual = model.predict(["some text"], 1000)[0]
+    assert sorted(p.id for p in actual) == sorted(set(texts) - gone)
+    assert {p.id: p.text for p in actual} == {label: texts[label] for label in texts if label not in gone}
 
 
-def test_the_state_of_training_is_shared_not_changed(model):
+def test_the_trained_state_is_shared_and_never_changed(model):
     side = deepcopy({name: part.vectors for name, part in model.label_side().items()})
     changed(model)
     assert all((model.label_side()[name].vectors == vectors).all() for name, vectors in side.items())

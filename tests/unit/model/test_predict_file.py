@@ -55,7 +55,7 @@ def test_head_scores_do_not_change_the_predictions(model, texts, data, changed, 
         valid = top.ids >= 0
         assert list(scores) == model.heads
         for name, values in scores.items():
-            assert np.array_equal(values[valid], answers[name].of(top.ids)[valid])
+            assert np.array_equal(values[valid], answers[name].score(top.ids)[valid])
 
 
 def test_unknown_head_and_k(model, texts):
@@ -65,7 +65,7 @@ def test_unknown_head_and_k(model, texts):
         next(predict_stream(model, texts, 0))
 
 
-def test_a_block_is_read_only_after_the_one_before_is_yielded(fused_run, monkeypatch):
+def test_blocks_are_read_lazily(fused_run, monkeypatch):
     monkeypatch.setattr(predict_file, "BLOCK", 10)
     model, read = ml.Model.load(fused_run), []
 

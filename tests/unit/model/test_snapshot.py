@@ -3,7 +3,7 @@ import numpy as np
 from megalabel.model.snapshot import Snapshot
 
 
-def test_answers_fit_together_whatever_changes(model):
+def test_a_snapshot_stays_consistent_under_changes(model):
     before = Snapshot.of(model)
     (uid,) = model.add_labels(["brand new thing"])
     gone = model.labels.uids[3]
@@ -18,13 +18,13 @@ def test_answers_fit_together_whatever_changes(model):
     assert before.find("brand").tolist() == []
 
 
-def test_search_is_that_of_the_model(model):
+def test_search_equals_that_of_the_model(model):
     shot = Snapshot.of(model)
-    found, expected = shot.search(["some text"], 1000, heads="dual"), model.search(["some text"], 60, heads="dual")
-    assert found.ids.tolist() == expected.ids.tolist()
-    scores = shot.head_scores(["some text"], found.ids)
+    actual, expected = shot.search(["some text"], 1000, heads="dual"), model.search(["some text"], 60, heads="dual")
+    assert actual.ids.tolist() == expected.ids.tolist()
+    scores = shot.head_scores(["some text"], actual.ids)
     assert list(scores) == model.heads
-    assert np.allclose(scores["dual"], found.scores, atol=1e-5)
+    assert np.allclose(scores["dual"], actual.scores, atol=1e-5)
 
 
 def test_labels_added_after_training_have_no_points(model, tmp_path):

@@ -9,7 +9,7 @@ def test_frequencies_are_those_of_the_data_before_a_split(data):
     assert list(stats.train().texts) == list(data.train.texts)
 
 
-def test_more_labels_count_as_seen_once(data):
+def test_added_labels_count_as_one_point(data):
     stats = LabelStats.of(data)
     grown = stats.grown(2)
     assert grown.counts.tolist() == [*data.counts.tolist(), 1, 1]

@@ -1,4 +1,4 @@
-"""Training texts come back from disk as they were."""
+"""Training texts round-trip through disk."""
 
 import numpy as np
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Heads fitted after training: what they read, and what they count."""
+"""Fitted heads: which features and counts they use."""
 
 import numpy as np
 import pytest
@@ -25,14 +25,14 @@ def fitted(data, *changes):
     return fit_heads(recipe.heads, recipe.ngrams.options(), None, data, seed=recipe.seed, say=lambda line: None)
 
 
-def test_points_of_a_held_out_part_are_counted(data):
+def test_held_out_points_are_counted(data):
     held = hold_out(data, share=0.2, seed=0)
     counts = np.bincount(data.train.targets.indices, minlength=len(data.labels))
     assert len(held.train) < len(data.train)
     assert np.array_equal(fitted(held, *ONLY).counts, counts)
 
 
-def test_points_of_a_validation_set_that_was_given_are_not(data):
+def test_points_of_a_given_validation_set_are_not_counted(data):
     held = hold_out(data, share=0.2, seed=0)
     given = held.replace(before=None)
     counts = np.bincount(held.train.targets.indices, minlength=len(data.labels))

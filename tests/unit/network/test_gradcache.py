@@ -71,7 +71,7 @@ def gradients(*modules):
 @pytest.mark.parametrize("size", [1, 3, ROWS, ROWS + 1, POOL, POOL + 1])
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "two encoders"])
 def test_gradients_equal_the_plain_ones_with_dropout_on(size, shared):
-    found = []
+    actual = []
     for cached in (False, True):
         first = make()
         second = first if shared else make(5)
@@ -88,9 +88,9 @@ def test_gradients_equal_the_plain_ones_with_dropout_on(size, shared):
         loss = contrastive(queries, labels, temperature)
         torch.rand(2)
         loss.backward()
-        found.append([queries.detach(), labels.detach(), loss.detach(), temperature.grad, *gradients(first, second)])
-        found[-1].append(torch.rand(3))  # the generator goes on where it would have
-    for plain, cached in zip(*found, strict=True):
+        actual.append([queries.detach(), labels.detach(), loss.detach(), temperature.grad, *gradients(first, second)])
+        actual[-1].append(torch.rand(3))  # the generator goes on where it would have
+    for plain, cached in zip(*actual, strict=True):
         torch.testing.assert_close(cached, plain, rtol=1e-10, atol=1e-12)
 
 
@@ -98,7 +98,7 @@ def test_gradients_equal_the_plain_ones_with_dropout_on(size, shared):
 def test_with_the_losses_of_this_library_plain_and_streamed(loss):
     targets = torch.zeros(ROWS, POOL, dtype=torch.float64)
     targets[torch.arange(ROWS), torch.arange(ROWS)] = targets[:, -1] = 1
-    found = []
+    actual = []
     for how in ("plain", "cached", "cached and streamed"):
         encoder = make()
         temperature = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
@@ -109,9 +109,9 @@ def test_with_the_losses_of_this_library_plain_and_streamed(loss):
             streamed(loss, queries, labels, targets, temperature=temperature, block=4).backward()
         else:
             loss(queries @ labels.T / temperature, targets).backward()
-        found.append([temperature.grad, *gradients(encoder)])
-    torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(found[2], found[0], rtol=1e-8, atol=1e-10)
+        actual.append([temperature.grad, *gradients(encoder)])
+    torch.testing.assert_close(actual[1], actual[0], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(actual[2], actual[0], rtol=1e-8, atol=1e-10)
 
 
 def test_without_dropout_chunks_do_not_matter():
@@ -127,15 +127,15 @@ def test_without_dropout_chunks_do_not_matter():
 @settings(max_examples=25, deadline=None)
 @given(rows=st.integers(1, 9), pool=st.integers(4, 9), size=st.integers(1, 10), seed=st.integers(0, 1000))
 def test_any_sizes(rows, pool, size, seed):
-    found = []
+    actual = []
     for cached in (False, True):
         encoder = make(seed)
         x, z = inputs(rows, seed), inputs(pool, seed + 1)
         torch.manual_seed(seed)
         encode = GradientCache(size).encode if cached else partial(lambda e, x, size: chunked(e, size, x), size=size)
         contrastive(encode(encoder, x), encode(encoder, z), 0.7).backward()
-        found.append(gradients(encoder))
-    torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-12)
+        actual.append(gradients(encoder))
+    torch.testing.assert_close(actual[1], actual[0], rtol=1e-10, atol=1e-12)
 
 
 def test_every_form_of_input_is_cut_by_rows():
@@ -180,7 +180,7 @@ def test_one_chunk_runs_the_encoder_once_and_more_run_it_twice():
         assert encoder.calls == calls
 
 
-def test_no_gradient_wanted_means_one_pass_and_no_graph():
+def test_without_gradients_there_is_one_pass_and_no_graph():
     encoder = make()
     with torch.no_grad():
         assert not GradientCache(3).encode(encoder, inputs()).requires_grad
@@ -258,20 +258,20 @@ def test_a_failed_backward_leaves_nothing_behind():
 
 
 def test_a_scaled_loss_scales_every_gradient():
-    found = []
+    actual = []
     for scale in (1.0, 1024.0):
         encoder = make(dropout=0.0)
         temperature = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
         cache = GradientCache(2)
         loss = contrastive(cache.encode(encoder, inputs()), cache.encode(encoder, inputs(POOL, 2)), temperature)
         (loss * scale).backward()
-        found.append([gradient / scale for gradient in [temperature.grad, *gradients(encoder)]])
-    torch.testing.assert_close(found[1], found[0])
+        actual.append([gradient / scale for gradient in [temperature.grad, *gradients(encoder)]])
+    torch.testing.assert_close(actual[1], actual[0])
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["backward inside", "backward outside"])
 def test_autocast_is_the_same_in_both_rounds(inside):
-    found = []
+    actual = []
     for size in (4, 100):  # 4: queries in one chunk with graph after labels without, the case that loses gradients
         torch.manual_seed(0)
         encoder = Encoder(0.0)
@@ -288,8 +288,8 @@ def test_autocast_is_the_same_in_both_rounds(inside):
                 loss.backward()
         if not inside:
             loss.backward()
-        found.append(gradients(encoder))
-    torch.testing.assert_close(found[0], found[1], rtol=0.05, atol=2e-3)
+        actual.append(gradients(encoder))
+    torch.testing.assert_close(actual[0], actual[1], rtol=0.05, atol=2e-3)
 
 
 def test_running_statistics_are_updated_in_the_first_round_only():
@@ -322,9 +322,9 @@ def test_a_leaf_among_the_inputs_gets_its_gradient_and_a_computed_one_is_refused
     encoder = make(dropout=0.0)
     x = inputs().requires_grad_()
     GradientCache(2).encode(encoder, x).pow(2).sum().backward()
-    found, x.grad = x.grad, None
+    actual, x.grad = x.grad, None
     encoder(x).pow(2).sum().backward()
-    torch.testing.assert_close(found, x.grad)
+    torch.testing.assert_close(actual, x.grad)
     with pytest.raises(SettingError, match="computation that needs a gradient"):
         GradientCache(2).encode(encoder, x * 2)
 
@@ -366,7 +366,7 @@ def test_activations_of_one_chunk_only_are_held():
     assert peaks[4] < peaks[16]
 
 
-def test_mistakes_are_told_in_one_line():
+def test_mistakes_give_one_line():
     encoder = make()
     with pytest.raises(SettingError, match="chunk_size is 0; give at least 1"):
         GradientCache(0).encode(encoder, inputs())
@@ -380,7 +380,7 @@ def test_mistakes_are_told_in_one_line():
         GradientCache(2).encode(lambda x: {"vectors": encoder(x)}, inputs())
 
 
-def test_a_method_of_a_module_is_known_as_that_module():
+def test_a_method_is_resolved_to_its_module():
     class Model(nn.Module):
         dim = DIM
 

@@ -1,4 +1,4 @@
-"""Where free vectors and biases start."""
+"""Initial free vectors and biases."""
 
 import numpy as np
 import pytest

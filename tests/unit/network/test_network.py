@@ -1,12 +1,16 @@
-"""The precision encoders compute in."""
+"""The precision of encoders, and the layers that heads read."""
 
+import numpy as np
 import pytest
 import torch
 
 from megalabel.encoders import BagEncoder
+from megalabel.heads import FreeSettings
 from megalabel.network import Network
+from megalabel.network.gradcache import GradientCache
 from megalabel.recipes import load_recipe
 from megalabel.recipes.build import build_network
+from megalabel.types import Tokens
 
 
 @pytest.mark.parametrize(
@@ -32,3 +36,29 @@ def test_precision_of_the_encoder(monkeypatch, precision, kind, device, capabili
     monkeypatch.setattr(Network, "device", torch.device(device))
     network.autocast("encoder")
     assert asked == ([] if expected is None else [(device, expected)])
+
+
+class Layered(torch.nn.Module):
+    """Layer l of a text is its number of tokens to the power of l, times a weight."""
+
+    dim, depth = 1, 3
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, tokens, max_length=None, layers=None):
+        sizes = torch.from_numpy(np.diff(tokens.offsets)).float()
+        return self.weight * torch.stack([sizes**layer for layer in layers], dim=1).unsqueeze(2)
+
+
+@pytest.mark.parametrize("chunk", [2, 9])
+def test_layers_that_heads_read_are_trained(chunk):
+    heads = {"low": FreeSettings(layer=1, loss="bce"), "high": FreeSettings(loss="bce")}
+    network = Network(heads, {"encoder": Layered()}, 6)
+    tokens = Tokens(np.arange(6, dtype=np.int32), np.array([0, 1, 3, 6]))
+    vectors, _ = network.encode_with_gradient(GradientCache(chunk), "encoder", tokens, None)
+    assert network.tapped(vectors, "encoder", "low").tolist() == [[1.0], [2.0], [3.0]]
+    assert network.tapped(vectors, "encoder", "high").tolist() == [[1.0], [8.0], [27.0]]
+    vectors.sum().backward()
+    assert network.encoder.weight.grad.item() == 42

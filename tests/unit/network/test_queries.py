@@ -1,4 +1,4 @@
-"""What is read of asked texts, and the rows of new labels, against the rules written out by hand."""
+"""Features of queries, and the rows of new labels, compared with the rules written out by hand."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def test_a_new_label_of_a_text_free_head_has_no_correction(summed_model):
     assert not rows.parts["dual"]["free"].any()
 
 
-def test_a_new_label_of_a_free_head_is_made_of_the_nearest_by_text(fused_model):
+def test_a_new_label_of_a_free_head_is_the_mean_of_its_nearest_labels(fused_model):
     """Text is compared by the text head, at its temperature."""
     head, made = fused_model.network.head("classifier"), maker(fused_model)
     dual = made.side["dual"].vectors
@@ -128,7 +128,7 @@ def test_labels_without_train_points_are_not_near(summed_model):
     assert set(few.rare.tolist()) <= set(range(5))
 
 
-def test_every_head_says_what_it_keeps(fused_model):
+def test_every_head_returns_its_rows(fused_model):
     rows = maker(fused_model).rows(IDS, TEXTS, added=True)
     assert list(rows.parts) == fused_model.heads
     assert all(len(part) == 2 if part.ndim == 1 else part.shape[0] == 2 for parts in rows.parts.values()

@@ -49,7 +49,7 @@ def test_groups_of_labels_grow_and_are_saved(tmp_path):
         LabelSpace("clusters", 2, missing).group_of  # noqa: B018
 
 
-def test_partition_covers_all_labels_in_groups_of_like_size():
+def test_partition_covers_all_labels_in_groups_of_similar_size():
     rng = np.random.default_rng(3)
     targets = sparse.csr_matrix((rng.random((50, 17)) < 0.2).astype(np.float32))
     points = rng.normal(size=(50, 8)).astype(np.float32)

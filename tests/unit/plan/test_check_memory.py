@@ -51,7 +51,7 @@ def test_processes_on_one_machine_share_its_memory(monkeypatch):
         check_memory(recipe, DATA)
 
 
-def test_what_is_not_known_is_no_reason_to_refuse(monkeypatch):
+def test_an_unknown_size_does_not_refuse_the_run(monkeypatch):
     monkeypatch.setattr(module, "main_memory", lambda swap: 1.0)
     check_memory(load_recipe("unidec", ["encoder.source=org/unheard-of"]), DATA)
     monkeypatch.setenv("WORLD_SIZE", "some")

@@ -1,18 +1,21 @@
-"""Every part says its own cost: kinds that src does not know, several encoders, label spaces, stages, candidates."""
+"""Every part reports its cost: external head kinds, several encoders, label spaces, stages, candidates."""
 
 from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
 
+from megalabel.cost import in_main_memory
+from megalabel.encoders.text_size import TextSize
 from megalabel.heads import HEADS, FittedSettings, FreeHead, register
-from megalabel.heads.cost import HeadCost, in_main_memory
+from megalabel.heads.cost import HeadCost
 from megalabel.heads.dense import DenseSettings
 from megalabel.losses.settings import LOSSES
 from megalabel.losses.streaming.blocks import BUDGET
 from megalabel.network.spaces import LabelSpace
 from megalabel.plan import plan
 from megalabel.plan.memory import largest_stage, memory, weight_bytes
+from megalabel.plan.step import step_moments
 from megalabel.plan.work import work
 from megalabel.plan.workload import Sizes, Workload
 from megalabel.recipes import load_recipe
@@ -57,7 +60,7 @@ def own_kinds():
     del HEADS["twice"], HEADS["notes"]
 
 
-def test_a_kind_of_head_that_src_does_not_know_is_planned(own_kinds):
+def test_a_head_kind_defined_outside_the_package_is_planned(own_kinds):
     heads = {"twice": {"kind": "twice", "loss": "bce", "bias": True}, "notes": {"kind": "notes"}}
     document = {"heads": heads, "predict": {"weights": "fusion"}}
     load = load_of(**document)
@@ -132,6 +135,30 @@ def test_memory_is_that_of_the_largest_stage_and_time_the_sum():
     assert epochs * work(load).flops == pytest.approx(total)
 
 
+def test_the_encoder_that_clusters_labels_is_gone_before_its_stage_begins():
+    surrogate, _ = Workload(load_recipe("astec-cpu"), Sizes(points=100_000, labels=50_000)).stages()
+    encoder = surrogate.encoders[0].cost
+    table = 4 * encoder.table[0] * encoder.table[1]
+    held = memory(surrogate).held
+    assert sum(part.bytes for part in held if part.bytes >= table and part.name != "program") == table
+
+
+def test_vectors_of_all_tokens_are_a_block_of_their_own():
+    """The C library keeps freed blocks of up to 32 MB; larger ones come on top of what it keeps, at each step."""
+    long = TextSize.of_tokens(32)
+    load = Workload(load_recipe("inceptionxml-cpu"), Sizes(points=100_000, labels=50_000, query=long, label=long))
+    again = {part.name: part for part in memory(load).moments["encoder again"]}
+    vectors = again["token vectors of queries"]
+    assert vectors.bytes == 1024 * 32 * 384 * 4 == again["gradients of token vectors"].bytes
+    assert not vectors.small
+    assert again["activations of queries"].small
+
+
+def test_batches_are_mined_with_a_head_over_the_labels():
+    heads = {"meta": {"kind": "free", "space": "clusters", "loss": "bce"}, "own": {"kind": "free", "loss": "bce"}}
+    assert load_of(spaces={"clusters": {"size": 100}}, heads=heads).mining_head.name == "own"
+
+
 def test_a_memory_of_dense_vectors_holds_them():
     heads = {"dual": {"kind": "text", "loss": "softmax"}, "memory": {"kind": "memory", "features": "dual"}}
     load = load_of(heads=heads, predict={"weights": "fusion"})
@@ -162,3 +189,72 @@ def test_blocks_of_scores_stay_within_the_budget():
     many = Workload(load.recipe, Sizes(points=10_000, labels=10**6))
     (blocks,) = (part for part in memory(many).moments["loss"] if part.name == "blocks of scores")
     assert 0.9 * BUDGET < blocks.bytes <= BUDGET
+
+
+def test_label_texts_of_a_frozen_encoder_are_held_and_not_encoded_in_a_step():
+    head = {"kind": "text_free", "loss": "softmax"}
+    trained, frozen = load_of(heads={"h": head}), load_of(heads={"h": head}, freeze=["encoder"])
+
+    def held(load):
+        return {part.name: part.bytes for part in memory(load).held}
+
+    assert "encoded labels" not in held(trained)
+    assert held(frozen)["encoded labels"] == 4 * 2_000 * 16
+    assert [side.name for side in trained.sides(trained.encoders[0])] == ["queries", "label texts"]
+    assert [side.name for side in frozen.sides(frozen.encoders[0])] == ["queries"]
+    assert work(frozen).encoder < work(trained).encoder / 3
+
+
+def test_partners_and_neighbours_are_encoded_too():
+    plain = load_of(heads={"h": {"kind": "text", "loss": "softmax"}}, batching={"batch_size": 50})
+    centroid = load_of(heads={"h": {"kind": "text", "centroid": 0.3, "loss": "softmax"}}, batching={"batch_size": 50})
+    near = load_of(heads={"h": {"kind": "neighbours", "loss": "softmax"}}, batching={"batch_size": 50})
+    assert plain.encoders[0].queries == 50
+    assert centroid.encoders[0].queries == 100
+    pool = plain.encoders[0].labels
+    assert centroid.encoders[0].labels == pool
+    assert 50 + 2 * pool < near.encoders[0].queries <= 50 + 3 * pool
+    assert pool < near.encoders[0].labels <= 2_000
+
+
+def test_a_half_table_halves_what_a_step_over_all_labels_holds():
+    sgd = {"epochs": 2, "encoder": {"kind": "adamw", "lr": 0.01}, "tables": {"kind": "sgd", "lr": 0.1}}
+    loads = [
+        load_of(
+            heads={"h": {"kind": "free", "dtype": dtype, "normalise": False, "loss": {"kind": "bce"}}},
+            batching={"labels": "all"}, training=sgd,
+        )
+        for dtype in ("float32", "bfloat16")
+    ]  # fmt: skip
+    for moment, name in (("loss", "gradients of label vectors"), ("update", "gradients of free vectors")):
+        full, half = (next(part.bytes for part in memory(load).moments[moment] if part.name == name) for load in loads)
+        assert full == 4 * 2_000 * 16 and half == full / 2
+    full, half = (next(part.bytes for part in memory(load).held if part.name == "free vectors") for load in loads)
+    assert half == full / 2
+
+
+@pytest.mark.parametrize(
+    ("positives", "unsampled", "size"), [("all", "mask", 0), ("one", "mask", 1), ("one", "negative", 0)]
+)
+def test_positives_that_are_not_drawn_are_masked_in_memory(positives, unsampled, size):
+    batching = {"labels": "all", "batch_size": 100, "loss_positives": positives}
+    batching |= {"unsampled": unsampled} if positives == "one" else {}
+    load = load_of(heads={"dual": {"kind": "text", "loss": "softmax"}}, batching=batching)
+    masks = [part.bytes for parts in step_moments(load).values() for part in parts if part.name.startswith("mask")]
+    assert max(masks) == size * 100 * 2_000
+
+
+def test_steps_and_refreshes_of_every_way_to_make_batches():
+    heads = {"dual": {"kind": "text", "loss": "softmax"}}
+    by_label = load_of(heads=heads, batching={"batch_size": 100, "order": "by_label"})
+    assert (by_label.steps, by_label.batch, by_label.refreshes) == (20, 100, 0)  # 2,000 labels
+    assert by_label.pool <= 100
+    mined = {"batch_size": 100, "negatives": {"mined": 2, "bm25": 1, "top": 7}}
+    by_step = load_of(heads=heads, batching=mined | {"refresh": {"start": 1, "every_steps": 30}})
+    assert (by_step.steps, by_step.refreshes) == (100, 4)  # at 100, 120, 150 and 180
+    held = [part for part in memory(by_step).held if part.name == "BM25 lists"]
+    assert [part.bytes for part in held] == [4 * 7 * 10_000]
+    order = {"kind": "clustered", "size": 1, "double_at": [1]}
+    growing = load_of(heads=heads, batching={"batch_size": 100, "order": order, "refresh": {"start": 0}})
+    assert growing.refreshes == 2
+    assert work(growing).flops > work(load_of(heads=heads, batching={"batch_size": 100})).flops

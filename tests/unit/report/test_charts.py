@@ -82,7 +82,7 @@ def test_tail_joins_the_points_of_a_fused_model(results, fused_results):
     assert series.colour == 1
 
 
-def test_validation_curves_say_what_is_measured(results, fused_results):
+def test_validation_curves_describe_what_is_measured(results, fused_results):
     assert "weights are chosen after training" in learning_charts(results[:1])[1].about
     for runs in ([fused_results], [results[0], fused_results]):
         about = learning_charts(runs)[1].about

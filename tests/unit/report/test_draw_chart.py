@@ -64,7 +64,7 @@ def test_long_lines_have_no_markers():
     assert "<use" not in svg and svg.count("<path") > 2
 
 
-def test_bars_stand_on_zero_and_few_of_them_have_values():
+def test_bars_start_at_zero_and_show_values_if_they_are_few():
     few, many = (ElementTree.fromstring(draw_svg(chart("bar", count=count))) for count in (2, 8))
     values = [[element.text for element in root.iter("text")].count("3.0") for root in (few, many)]
     assert values == [2, 0]

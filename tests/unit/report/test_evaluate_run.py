@@ -5,7 +5,7 @@ from megalabel.fusion.calibrate import expected_calibration_error
 from megalabel.report.evaluate_run import BINS, TAILS, _calibration, measure_fusion
 
 
-def test_tails_give_the_metrics_of_the_model(fused):
+def test_metrics_by_tail_equal_those_of_the_model(fused):
     _, model, data = fused
     _, trade_off = measure_fusion(model, data, "test")
     assert [metrics["tail"] for metrics in trade_off] == list(TAILS)

@@ -64,35 +64,35 @@ def check(page):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_page_is_well_formed_and_needs_nothing(results, count):
-    found = check(make_page(results[:count]))
-    titles = found.texts["h2"]
+def test_a_page_is_well_formed_and_self_contained(results, count):
+    actual = check(make_page(results[:count]))
+    titles = actual.texts["h2"]
     assert titles[:5] == ["Metrics", "P against PSP", "Label frequency", "Learning curves", "Size and speed"]
     assert titles[5:] == ["Recipe" if count == 1 else "Recipes", "Predictions"]
-    assert found.seen.count("h1") == found.seen.count("main") == 1
-    assert found.seen.count("figure") == found.seen.count("figcaption") == (5 if count == 1 else 6)
-    assert found.seen.count("table") == found.seen.count("caption")
-    drawn = [name for tag, name, value in found.attributes if tag == "svg" and (name, value) == ("role", "img")]
-    assert len(drawn) == found.seen.count("figure")  # each has a description
-    scopes = [value for tag, name, value in found.attributes if (tag, name) == ("th", "scope")]
-    assert len(scopes) == found.seen.count("th")
+    assert actual.seen.count("h1") == actual.seen.count("main") == 1
+    assert actual.seen.count("figure") == actual.seen.count("figcaption") == (5 if count == 1 else 6)
+    assert actual.seen.count("table") == actual.seen.count("caption")
+    drawn = [name for tag, name, value in actual.attributes if tag == "svg" and (name, value) == ("role", "img")]
+    assert len(drawn) == actual.seen.count("figure")  # each has a description
+    scopes = [value for tag, name, value in actual.attributes if (tag, name) == ("th", "scope")]
+    assert len(scopes) == actual.seen.count("th")
 
 
-def test_texts_are_shown_not_obeyed(results):
+def test_texts_are_escaped(results):
     page = make_page(results)
-    found = check(page)
-    shown = " ".join(text for texts in found.texts.values() for text in texts)
+    actual = check(page)
+    shown = " ".join(text for texts in actual.texts.values() for text in texts)
     assert "<script>alert(1)</script>" in shown  # as words
     assert "<script" not in page
     assert "</style><b>" not in page
-    assert "<i>set</i>" in found.texts["h1"][0]
+    assert "<i>set</i>" in actual.texts["h1"][0]
     assert "<first>" in shown
     assert "\x00" not in page and "\x1b" not in page
 
 
 def test_two_runs_show_what_differs(results):
-    found = check(make_page(results))
-    cells = found.texts["th"] + found.texts["td"]
+    actual = check(make_page(results))
+    cells = actual.texts["th"] + actual.texts["td"]
     for key in ("training.epochs", "training.refit", "heads.dual.loss.kind"):
         assert key in cells
     assert "batching.batch_size" not in cells
@@ -100,9 +100,9 @@ def test_two_runs_show_what_differs(results):
 
 
 def test_one_run_shows_what_was_changed_in_its_recipe(results):
-    found = check(make_page(results[:1]))
-    assert "batching.batch_size" in found.texts["th"]
-    assert any("unidec-cpu (default)" in cell for cell in found.texts["th"])
+    actual = check(make_page(results[:1]))
+    assert "batching.batch_size" in actual.texts["th"]
+    assert any("unidec-cpu (default)" in cell for cell in actual.texts["th"])
     own = replace(results[0], recipe={**results[0].recipe, "name": "mine"})
     assert "batching.batch_size" not in check(make_page([own])).texts["th"]
     same = check(make_page([results[0], replace(results[0], name="again")]))
@@ -128,16 +128,16 @@ def test_without_propensities_and_counts(results):
 
 def test_many_runs(results):
     many = [replace(results[number % 2], name=f"run {number}") for number in range(12)]
-    found = check(make_page(many))
-    assert found.seen.count("title") > 12 * 2 * 3  # tooltips of bars
+    actual = check(make_page(many))
+    assert actual.seen.count("title") > 12 * 2 * 3  # tooltips of bars
 
 
 def test_a_fused_run_shows_calibration_and_tail(results, fused_results):
-    found = check(make_page([fused_results]))
-    assert found.texts["h2"][1:4] == ["P against PSP", "Calibration", "Label frequency"]
-    assert "P@5 against PSP@5 by tail" in found.texts["h3"]
-    assert {"Metrics by tail", "The same as a table"} <= set(found.texts["summary"])
-    assert any("without the heads that are fitted after it" in text for text in found.texts["p"])
+    actual = check(make_page([fused_results]))
+    assert actual.texts["h2"][1:4] == ["P against PSP", "Calibration", "Label frequency"]
+    assert "P@5 against PSP@5 by tail" in actual.texts["h3"]
+    assert {"Metrics by tail", "The same as a table"} <= set(actual.texts["summary"])
+    assert any("without the heads that are fitted after it" in text for text in actual.texts["p"])
     assert "Calibration" in check(make_page([results[0], fused_results])).texts["h2"]
 
 

@@ -8,16 +8,16 @@ from megalabel.report import write_report
 from megalabel.report.results import POINTS, Curves, read_results
 
 
-def test_what_is_written_is_read(run, runs, data):
-    found = read_results(run, "mine")
+def test_save_and_read_results(run, runs, data):
+    actual = read_results(run, "mine")
     measured = next(iter(runs.values())).evaluate(data)
-    assert found.best["metrics"] == pytest.approx(measured.metrics)
-    assert found.best == json.loads(json.dumps(measured.to_dict()))
-    assert list(found.heads) == ["all", "dual", "classifier"]
-    assert found.recipe["training"]["epochs"] == 3
-    assert 0 < len(found.samples) <= 50
-    assert all(len(sample["labels"]) == 5 for sample in found.samples)
-    assert found.log
+    assert actual.best["metrics"] == pytest.approx(measured.metrics)
+    assert actual.best == json.loads(json.dumps(measured.to_dict()))
+    assert list(actual.heads) == ["all", "dual", "classifier"]
+    assert actual.recipe["training"]["epochs"] == 3
+    assert 0 < len(actual.samples) <= 50
+    assert all(len(sample["labels"]) == 5 for sample in actual.samples)
+    assert actual.log
 
 
 def test_a_changed_model_needs_a_new_evaluation(run):
@@ -48,13 +48,13 @@ def test_a_fused_run_keeps_calibration_and_trade_off(fused, tmp_path):
     folder, model, data = fused
     mine = shutil.copytree(folder, tmp_path / "mine")
     write_report(mine, model, data)
-    found = read_results(mine, "mine")
-    assert found.fused
-    assert len(found.calibration["bins"]) == 10
-    assert [one["tail"] for one in found.trade_off][::6] == [0.0, 1.0]
+    actual = read_results(mine, "mine")
+    assert actual.fused
+    assert len(actual.calibration["bins"]) == 10
+    assert [one["tail"] for one in actual.trade_off][::6] == [0.0, 1.0]
     network = sum(value.numel() for value in model.network.parameters())
     linear = model.fitted.heads["linear"].weights_.nnz
-    assert found.facts["parameters"] >= network + linear
+    assert actual.facts["parameters"] >= network + linear
 
 
 def steps(count, phase="select", **more):

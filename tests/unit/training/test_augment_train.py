@@ -23,7 +23,7 @@ def same(first, second):
 
 
 @pytest.mark.parametrize("changes", [[], ["augment=none"], ["augment=null"], ["augment=gandalf", "augment=none"]])
-def test_nothing_asked_nothing_done(data, changes):
+def test_no_augmentation_changes_nothing(data, changes):
     recipe = load_recipe("unidec-cpu", changes)
     assert recipe.augment is None
     assert augment_train(recipe, data) is data
@@ -69,7 +69,7 @@ def test_synonyms_take_the_token_table_of_a_model():
         (["augment.delta.x=1", "augment=gandalf", "augment.kind.x=1"], "no keys"),
     ],
 )
-def test_wrong_settings_are_one_line(changes, words):
+def test_wrong_settings_give_one_line(changes, words):
     with pytest.raises(SettingError) as error:
         load_recipe("unidec-cpu", changes)
     assert words in str(error.value)

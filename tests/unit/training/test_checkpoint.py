@@ -61,18 +61,18 @@ def test_round_trip_of_every_type_and_shape(tmp_path):
         "zero": np.float64(3).reshape(()),
     }
     path = save_checkpoint(tmp_path / "new" / "checkpoints", 12, made, STATE, arrays, tags=["best"])
-    found = load_checkpoint(tmp_path / "new" / "checkpoints")
-    assert (found.path, found.step, found.tags, found.notes) == (path, 12, ("best",), ())
-    assert found.state == STATE
-    assert found.tensors.keys() == made.keys()
+    actual = load_checkpoint(tmp_path / "new" / "checkpoints")
+    assert (actual.path, actual.step, actual.tags, actual.notes) == (path, 12, ("best",), ())
+    assert actual.state == STATE
+    assert actual.tensors.keys() == made.keys()
     for name, tensor in made.items():
-        ours = found.tensors[name]
+        ours = actual.tensors[name]
         assert (ours.dtype, ours.shape) == (tensor.dtype, tensor.shape)
         same = [value.detach().contiguous().view(-1).view(torch.uint8) for value in (ours, tensor)]
         assert torch.equal(*same), name
     for name, array in arrays.items():
-        assert found.arrays[name].dtype == array.dtype
-        np.testing.assert_array_equal(found.arrays[name], array)
+        assert actual.arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(actual.arrays[name], array)
     with safe_open(path / "tensors.safetensors", "pt") as file:
         assert set(file.keys()) == made.keys()
 
@@ -88,14 +88,14 @@ def test_round_trip_of_every_type_and_shape(tmp_path):
 def test_any_names_and_shapes(tmp_path_factory, arrays):
     folder = tmp_path_factory.mktemp("any")
     save_checkpoint(folder, 1, {}, {}, arrays)
-    found = load_checkpoint(folder).arrays
-    assert found.keys() == arrays.keys()
+    actual = load_checkpoint(folder).arrays
+    assert actual.keys() == arrays.keys()
     for name, array in arrays.items():
-        np.testing.assert_array_equal(found[name], array)
-        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(actual[name], array)
+        assert actual[name].dtype == array.dtype
 
 
-def test_what_cannot_be_kept_is_named(tmp_path):
+def test_values_that_cannot_be_saved_are_named(tmp_path):
     for name, value in {"texts": np.array(["a"]), "order": np.array([1], dtype=">i4")}.items():
         with pytest.raises(DataError, match=f"'{name}' cannot be kept"):
             save_checkpoint(tmp_path, 1, {}, {}, {name: value})
@@ -106,11 +106,11 @@ def test_what_cannot_be_kept_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_writing_to_what_was_loaded_leaves_the_file_alone(tmp_path):
+def test_writing_to_loaded_tensors_does_not_change_the_file(tmp_path):
     save(tmp_path, 4)
-    found = load_checkpoint(tmp_path)
-    found.tensors["weight"].fill_(9)
-    found.arrays["order"][:] = 9
+    actual = load_checkpoint(tmp_path)
+    actual.tensors["weight"].fill_(9)
+    actual.arrays["order"][:] = 9
     assert load_checkpoint(tmp_path).tensors["weight"].eq(4).all()
     assert load_checkpoint(tmp_path).arrays["order"].tolist() == [0, 1, 2, 3]
 
@@ -125,7 +125,7 @@ def test_pruning_keeps_the_newest_and_the_newest_of_every_tag(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["000008-step-8"]
 
 
-def test_the_newest_is_the_last_one_saved_whatever_its_step(tmp_path):
+def test_the_newest_checkpoint_is_the_last_one_saved(tmp_path):
     """A run resumed from an earlier step saves smaller step numbers than lie there."""
     for step in (100, 200, 50):
         save(tmp_path, step)
@@ -155,20 +155,20 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_checkpoint_is_passed_over_with_a_note(tmp_path, damage):
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(tmp_path, damage):
     save(tmp_path, 1)
     newest = save(tmp_path, 2)
     DAMAGES[damage](newest)
-    found = load_checkpoint(tmp_path)
-    assert found.step == 1
-    assert len(found.notes) == 1
-    assert "000002-step-2" in found.notes[0]
+    actual = load_checkpoint(tmp_path)
+    assert actual.step == 1
+    assert len(actual.notes) == 1
+    assert "000002-step-2" in actual.notes[0]
     save(tmp_path, 3)
     assert load_checkpoint(tmp_path).step == 3
     assert load_checkpoint(tmp_path).notes == ()
 
 
-def test_nothing_to_load_is_one_line(tmp_path):
+def test_nothing_to_load_gives_one_line(tmp_path):
     with pytest.raises(DataError, match="there is no checkpoint in this folder; train from the start"):
         load_checkpoint(tmp_path / "nowhere")
     path = save(tmp_path, 1)
@@ -179,7 +179,7 @@ def test_nothing_to_load_is_one_line(tmp_path):
         load_checkpoint(tmp_path)
 
 
-def test_a_newer_format_is_not_guessed_at(tmp_path, monkeypatch):
+def test_a_newer_format_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("megalabel.training.checkpoint.store.FORMAT", 2)
     save(tmp_path, 1)
     monkeypatch.undo()
@@ -188,7 +188,7 @@ def test_a_newer_format_is_not_guessed_at(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("at", range(5))
-def test_a_full_disk_is_one_line_and_keeps_what_was_there(tmp_path, monkeypatch, at):
+def test_a_full_disk_gives_one_line_and_keeps_old_checkpoints(tmp_path, monkeypatch, at):
     save(tmp_path, 1)
     calls = iter(range(100))
 
@@ -204,13 +204,13 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_there(tmp_path, monkeypatch,
     assert load_checkpoint(tmp_path).step == 1
 
 
-def test_a_file_in_the_way_is_one_line(tmp_path):
+def test_a_file_in_the_way_gives_one_line(tmp_path):
     (tmp_path / "checkpoints").touch()
     with pytest.raises(WriteError, match="not a directory"):
         save(tmp_path / "checkpoints", 1)
 
 
-def test_leftovers_of_a_crash_are_cleared_and_never_offered(tmp_path):
+def test_leftovers_of_a_crash_are_removed_and_never_loaded(tmp_path):
     for name in (".000009-step-9.part", ".000003-step-3.old"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tensors.safetensors").touch()
@@ -260,11 +260,11 @@ def crash_loop(folder: Path, kills: int = 10) -> None:
             load_checkpoint(alone)
             (alone / path.name).rename(path)
             alone.rmdir()
-        found = load_checkpoint(folder)
-        assert found.notes == ()
-        assert found.step in (said, said + 1), (found.step, said)
-        assert found.tensors["weight"].eq(found.step).all()
-        step = found.step
+        actual = load_checkpoint(folder)
+        assert actual.notes == ()
+        assert actual.step in (said, said + 1), (actual.step, said)
+        assert actual.tensors["weight"].eq(actual.step).all()
+        step = actual.step
     print(json.dumps({"kills": kills, "saves": step, "caught_writing": caught}))  # noqa: T201
 
 

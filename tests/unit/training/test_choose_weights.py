@@ -17,21 +17,21 @@ def data():
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_candidates_give_what_full_searches_give(data, bias):
+def test_candidates_give_the_weights_of_full_searches(data, bias):
     torch.manual_seed(0)
     truth = torch.from_numpy(data.val.targets.toarray()).float()
     labels = torch.eye(len(data.labels))
     queries = {"good": truth + 0.4 * torch.randn(truth.shape), "poor": truth + 1.5 * torch.randn(truth.shape)}
     sides = {name: LabelSide(labels, torch.randn(len(labels)) * 0.1 if bias else None) for name in queries}
-    found = choose_weights(data, queries, sides, "nDCG@5")
+    actual = choose_weights(data, queries, sides, "nDCG@5")
     shares = np.linspace(0, 1, module.STEPS + 1)
     values = [
         rank(data, "val", queries, sides, {"good": float(share), "poor": float(1 - share)}).metrics["nDCG@5"]
         for share in shares
     ]
-    assert sum(found.values()) == pytest.approx(1.0)
-    assert rank(data, "val", queries, sides, found).metrics["nDCG@5"] == pytest.approx(max(values))
-    assert found["good"] > 0.5
+    assert sum(actual.values()) == pytest.approx(1.0)
+    assert rank(data, "val", queries, sides, actual).metrics["nDCG@5"] == pytest.approx(max(values))
+    assert actual["good"] > 0.5
 
 
 def test_equal_weights_win_a_tie(data):

@@ -36,7 +36,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_speed_leaves_out_evaluation_and_time_left_counts_it_in():
+def test_speed_excludes_evaluation_and_time_left_includes_it():
     clock = Clock()
     show = Display(total_steps=10, epochs=2, clock=clock)
     assert (show.epoch, show.seconds_left, show.facts()[-1][-3:]) == (0, None, "GiB")
@@ -125,7 +125,7 @@ def test_plain_lines_do_not_load_rich():
     assert done.stderr.startswith("training: 2 steps, 1 epochs")
 
 
-def test_silence(capsys, monkeypatch):
+def test_progress_can_be_switched_off(capsys, monkeypatch):
     monkeypatch.setenv("MEGALABEL_PROGRESS", "0")
     with display(total_steps=1, epochs=1, title="t") as show, show.pause():
         show.step(loss=1.0, texts=1)
@@ -176,7 +176,7 @@ def test_live_on_a_narrow_terminal_stays_on_its_lines(monkeypatch):
     assert line.endswith("…")
 
 
-def test_how_things_are_written():
+def test_number_formats():
     assert [clock_time(seconds) for seconds in (0, 59.6, 3_599, 90_061)] == ["0:00", "1:00", "59:59", "25:01:01"]
     assert metrics_text({"a": 1, "b": 2, "c": 3, "d": 4}) == "a 1.00, b 2.00, c 3.00"
     memory = resident_bytes()

@@ -1,6 +1,5 @@
 """Which optimiser trains which parameters, and what the loop carries over a checkpoint."""
 
-import ctypes
 from copy import deepcopy
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 from torch.optim import AdamW
 
 from megalabel import load
-from megalabel.errors import SettingError
+from megalabel.errors import DataError, SettingError
 from megalabel.recipes import load_recipe
 from megalabel.recipes.build import build_encoders, build_network
 from megalabel.training import loop as looping
@@ -36,11 +35,11 @@ def names(optimiser):
 
 
 def test_tables_have_the_optimiser_the_recipe_names(data):
-    found = make(data).optimisers
-    assert {name: type(optimiser) for name, optimiser in found.items()} == {
+    actual = make(data).optimisers
+    assert {name: type(optimiser) for name, optimiser in actual.items()} == {
         "encoder": AdamW, "heads": AdamW, "tables": RowAdagrad,
     }  # fmt: skip
-    assert names(found["tables"]) == {
+    assert names(actual["tables"]) == {
         "encoders.encoder.table", "encoders.encoder.weights", "heads.classifier.table",
     }  # fmt: skip
 
@@ -67,6 +66,14 @@ def test_dense_adamw_for_sparse_gradients_is_refused(data):
     assert next(loop.run_epoch()).loss > 0
 
 
+@pytest.mark.parametrize("settings", ["momentum: 0.9", "momentum: 0, weight_decay: 0.1"])
+def test_momentum_and_decay_of_sgd_for_sparse_gradients_are_refused(data, settings):
+    with pytest.raises(SettingError, match=r"training.tables.kind is 'sgd' with momentum or weight_decay.*lazy_adamw"):
+        make(data, f"training.tables={{kind: sgd, lr: 0.01, {settings}}}")
+    loop = make(data, "training.tables={kind: sgd, lr: 0.01, momentum: 0}")
+    assert next(loop.run_epoch()).loss > 0
+
+
 @pytest.mark.parametrize("order", ["shuffled", "clustered"])
 def test_counts_of_pools_survive_a_checkpoint_bit_for_bit(data, order):
     changes = ["batching.log_q=true", f"batching.order={order}", "batching.refresh={start: 1, every: 1}"]
@@ -88,6 +95,96 @@ def test_counts_of_pools_survive_a_checkpoint_bit_for_bit(data, order):
     assert again.log_q.steps_ == len(losses)
 
 
+WAYS = {
+    "by label": ["batching.order=by_label", "batching.positives=some", "batching.negatives={}", "batching.refresh={}",
+                 "batching.batch_size=5"],
+    "growing clusters": ["batching.order={kind: clustered, size: 1, double_at: [1, 2]}", "batching.negatives={}",
+                         "batching.refresh={start: 0, every: 5}", "batching.batch_size=20"],
+    "mined within an epoch": ["batching.order=shuffled", "batching.refresh={start: 0, every_steps: 3}",
+                              "batching.batch_size=20"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("stop", [2, 3, 5, 7, 10])
+def test_every_way_to_make_batches_resumes_bit_for_bit(data, changes, stop):
+    """Also from a step at which negatives are mined, and from the steps around it."""
+    loop = make(data, *changes)
+    losses = []
+    for result in (result for _ in range(3) for result in loop.run_epoch()):
+        losses.append(result.loss)
+        if len(losses) == stop:
+            state, arrays = loop.state(), {name: array.copy() for name, array in loop.arrays().items()}
+            weights = {name: value.clone() for name, value in loop.network.state_dict().items()}
+            optimisers = {name: deepcopy(optimiser.state_dict()) for name, optimiser in loop.optimisers.items()}
+    again = make(data, *changes)
+    again.restore(state, arrays)
+    again.network.load_state_dict(weights)
+    for name, optimiser in again.optimisers.items():
+        optimiser.load_state_dict(optimisers[name])
+    rest = []
+    while again.epoch < 3:
+        rest += [result.loss for result in again.run_epoch()]
+    assert rest == losses[stop:]
+    assert len(losses) == 12
+
+
+@pytest.mark.parametrize(
+    ("way", "change"),
+    [
+        ("by label", "batching.order={kind: by_label, power: 2.0}"),
+        ("by label", "batching.order={kind: by_label, replacement: false}"),
+        ("growing clusters", "batching.order.size=3"),
+        ("growing clusters", "batching.order.double_at=[2]"),
+        ("growing clusters", "batching.order.double_at=[]"),
+        ("mined within an epoch", "batching.refresh.every_steps=5"),
+        ("mined within an epoch", "batching.refresh={start: 0, every: 1}"),
+    ],
+)
+def test_every_setting_of_the_order_has_an_effect(data, way, change):
+    losses = []
+    for changes in (WAYS[way], [*WAYS[way], change]):
+        torch.manual_seed(0)
+        loop = make(data, *changes, "batching.batch_size=5", "batching.positives=some")
+        losses.append([result.loss for _ in range(3) for result in loop.run_epoch()])
+    assert losses[0] != losses[1]
+
+
+def test_negatives_are_mined_at_their_steps_from_the_weights_of_that_step(data, monkeypatch):
+    calls = []
+
+    def record(network, *args, **kwargs):
+        calls.append((loop.step, loop.network.heads["classifier"].table.detach().clone()))
+        return refresh(network, *args, **kwargs)
+
+    refresh = looping.refresh
+    monkeypatch.setattr(looping, "refresh", record)
+    loop = make(data, *WAYS["mined within an epoch"], "batching.refresh.start=1")
+    assert all(loop.network.training for _ in range(3) for _ in loop.run_epoch())
+    assert loop.step == 12
+    assert [step for step, _ in calls] == [4, 6, 9]  # the second epoch begins at 4
+    assert not torch.equal(calls[0][1], calls[1][1])
+
+
+def test_clusters_grow(data):
+    loop = make(data, *WAYS["growing clusters"])
+    sizes = []
+    for _ in range(3):
+        list(loop.run_epoch())
+        sizes.append(int(torch.bincount(torch.from_numpy(loop.refreshed.clusters)).max()))
+    assert sizes == [1, 2, 4]
+
+
+def test_batches_of_labels(data):
+    loop = make(data, *WAYS["by label"])
+    assert loop.steps_per_epoch == 4  # 20 labels
+    results = list(loop.run_epoch())
+    assert len(results) == 4
+    assert max(result.statistics["pool_size"] for result in results) <= 5
+    with pytest.raises(DataError, match="larger than the 20 labels with a training point"):
+        make(data, *WAYS["by label"], "batching.batch_size=21")
+
+
 def test_log_q_changes_the_loss_once_a_pool_lacks_a_label(data):
     losses = {}
     for log_q in ("false", "true"):
@@ -98,13 +195,24 @@ def test_log_q_changes_the_loss_once_a_pool_lacks_a_label(data):
     assert losses["false"][-1] != losses["true"][-1]
 
 
-def test_memory_of_another_c_library_is_left_alone(monkeypatch):
-    def missing(name):
-        raise OSError("no C library")
+def test_the_rate_follows_steps_and_milestones(data):
+    loop = make(data, "training.warmup=0.1", "training.warmup_steps=3", "training.epochs=4", "training.milestones=[2]")
+    assert loop.schedule.warmup_steps == 3
+    assert loop.schedule.milestones == (2 * loop.steps_per_epoch,)
+    loop = make(data, "training.epochs=4")
+    assert loop.schedule.warmup_steps == round(loop.recipe.training.warmup * 4 * loop.steps_per_epoch)
 
-    looping._malloc_trim.cache_clear()
-    monkeypatch.setattr(ctypes, "CDLL", missing)
-    assert looping._malloc_trim()(0) == 0
-    looping.trim_memory()
-    monkeypatch.undo()
-    looping._malloc_trim.cache_clear()
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["training.milestone_factor=0.75"], "milestone_factor has no effect: there are no milestones"),
+        (["training.epochs=3", "training.milestones=[3]"], "training ends after 3 epochs"),
+        (["training.epochs=3", "training.milestones=[1, 1]"], "each epoch once"),
+        (["training.warmup=0.3", "training.warmup_steps=2"], "warmup has no effect: warmup_steps is given"),
+        (["training.warmup_steps=100000", "training.warmup=0.1"], "a warm-up of 100000 steps in a training of"),
+    ],
+)
+def test_a_rate_that_cannot_be_is_refused(data, changes, message):
+    with pytest.raises(SettingError, match=message):
+        make(data, *changes).schedule.factor(0)

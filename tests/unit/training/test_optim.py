@@ -1,4 +1,4 @@
-"""Row-wise optimisers equal naive loops and torch's own, touch only what they should, and keep their state."""
+"""Row-wise optimisers equal naive loops and torch's own, touch only the rows of the gradient, and keep their state."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a_row_first_touched_late_moves_by_the_rate():
     torch.testing.assert_close(start[1].detach(), torch.full((3,), -0.01))
 
 
-def test_bad_parameters_and_gradients_say_what_to_do():
+def test_errors_of_parameters_and_gradients_have_a_remedy():
     number = nn.Parameter(torch.tensor(1.0))
     number.grad = torch.tensor(1.0)
     with pytest.raises(SettingError, match="single number"):
@@ -221,7 +221,7 @@ class Model(nn.Module):
         self.frozen = nn.Parameter(torch.zeros(2, 2), requires_grad=False)
 
 
-def test_groups_get_their_kind_and_decay_only_where_it_belongs():
+def test_groups_have_their_kind_and_decay_only_matrices():
     model, labels = Model(), nn.Embedding(ROWS, DIM, sparse=True)
     groups = {
         "encoder": AdamWSettings(lr=1e-4, weight_decay=0.05, betas=(0.9, 0.98)),
@@ -278,7 +278,7 @@ def test_numbers_of_state(kind):
         ({}, "lr: Field required"),
         ({"lr": -1.0}, "lr: Input should be greater than 0"),
         ({"lr": float("nan")}, "lr: Input should be"),
-        ({"lr": 1, "weight_decay": float("inf")}, "weight_decay: Input should be less"),
+        ({"lr": 1, "weight_decay": float("inf")}, "weight_decay: Input should be a finite number"),
         ({"lr": 1, "betas": (0.9, 1.0)}, "less than 1"),
         ({"lr": 1, "eps": 0.0}, "eps: Input should be greater than 0"),
         ({"lr": 1, "momentum": 0.5}, "unknown key 'momentum'"),
@@ -339,7 +339,7 @@ def trained(kind: str, steps: range, model: Model, optimiser: torch.optim.Optimi
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_ALL)
-def test_state_survives_json_and_training_goes_on_bit_for_bit(kind):
+def test_state_survives_json_and_training_resumes_bit_for_bit(kind):
     def make():
         torch.manual_seed(0)
         model = Model()

@@ -1,4 +1,4 @@
-"""When clusters and negatives are made anew, and which search finds the negatives."""
+"""When clusters and negatives are recomputed, and which search finds the negatives."""
 
 import numpy as np
 import pytest
@@ -27,38 +27,38 @@ def data():
     return ml.load("synthetic:points=900,labels=1200,seed=3")
 
 
-def mined(data, search, *changes, seed=7):
+def mined(data, search, *changes, epoch=5, seed=7):
     recipe = load_recipe("unidec-cpu", [*SMALL, f"batching.negatives.search={search}", *changes])
     torch.manual_seed(0)
     encoders = build_encoders(recipe, data)
     texts = Texts.of(data, encoders)
     network = build_network(recipe, encoders, len(data.labels))
     network.eval()
-    found = refresh(network, recipe.batching, data.train, texts.train, texts.labels, seed=seed)
-    return found, network, texts
+    actual = refresh(network, recipe.batching, data.train, texts.train, texts.labels, epoch=epoch, seed=seed)
+    return actual, network, texts
 
 
 def test_exact_negatives_are_the_best_wrong_labels(data):
-    found, network, texts = mined(data, "exact")
+    actual, network, texts = mined(data, "exact")
     name = next(iter(network.heads))
     index = ExactIndex(label_side(network, texts.labels)[name].vectors)
     known = data.train.targets + data.train.excluded() if data.train.filter is not None else data.train.targets
     want = index.search(query_side(network, texts.train)[name], 8, exclude=known.tocsr())
-    np.testing.assert_array_equal(found.mined, want.ids)
+    np.testing.assert_array_equal(actual.mined, want.ids)
 
 
 @pytest.mark.parametrize("search", SEARCHES[1:])
 @pytest.mark.parametrize("order", ["clustered", "shuffled"])
 def test_approximate_negatives_are_wrong_labels_too_and_mostly_the_same(data, search, order):
     exact, *_ = mined(data, "exact", f"batching.order={order}")
-    found, *_ = mined(data, search, f"batching.order={order}")
-    assert found.mined.shape == (len(data.train), 8)
-    assert (found.mined >= 0).all()
+    actual, *_ = mined(data, search, f"batching.order={order}")
+    assert actual.mined.shape == (len(data.train), 8)
+    assert (actual.mined >= 0).all()
     rows = np.repeat(np.arange(len(data.train)), 8)
-    assert data.train.targets[rows, found.mined.ravel()].sum() == 0
-    same = [len(set(a) & set(b)) / 8 for a, b in zip(exact.mined.tolist(), found.mined.tolist(), strict=True)]
+    assert data.train.targets[rows, actual.mined.ravel()].sum() == 0
+    same = [len(set(a) & set(b)) / 8 for a, b in zip(exact.mined.tolist(), actual.mined.tolist(), strict=True)]
     assert np.mean(same) > 0.5
-    np.testing.assert_array_equal(found.clusters, exact.clusters)
+    np.testing.assert_array_equal(actual.clusters, exact.clusters)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -68,7 +68,7 @@ def test_same_seed_same_bits(data, search):
         np.testing.assert_array_equal(first.mined, second.mined)
 
 
-def test_when():
+def test_epochs_of_a_refresh():
     settings = load_recipe("unidec-cpu", ["batching.refresh={start: 2, every: 3}"]).batching
     assert [epoch for epoch in range(9) if settings.refresh_due(epoch)] == [2, 5, 8]
     never = ["batching.order=shuffled", "batching.negatives={}", "batching.refresh={}"]
@@ -96,7 +96,7 @@ def test_settings_of_the_search():
         ("3", "search"),
     ],
 )
-def test_wrong_settings_are_one_line(value, words):
+def test_wrong_settings_give_one_line(value, words):
     with pytest.raises(SettingError) as error:
         load_recipe("unidec-cpu", [f"batching.negatives.search={value}"])
     assert words in str(error.value)

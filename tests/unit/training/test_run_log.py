@@ -94,7 +94,7 @@ def test_an_invalid_line_in_the_middle_is_an_error(tmp_path):
         read_log(tmp_path / "nothing.jsonl")
 
 
-def test_a_full_disk_leaves_whole_lines(tmp_path):
+def test_a_full_disk_leaves_complete_lines(tmp_path):
     """Half a line gets through, then there is no room; later there is."""
     path = tmp_path / "metrics.jsonl"
     with RunLog(path) as log:
@@ -122,7 +122,7 @@ def test_a_log_is_used_in_a_with_block(tmp_path):
         RunLog(tmp_path / "metrics.jsonl").write(1)
 
 
-def test_a_folder_in_the_way_is_one_line(tmp_path):
+def test_a_folder_in_the_way_gives_one_line(tmp_path):
     (tmp_path / "metrics.jsonl").mkdir()
     with pytest.raises(WriteError, match="is a directory"), RunLog(tmp_path / "metrics.jsonl"):
         pass

@@ -38,6 +38,13 @@ def test_values():
     assert Schedule("constant", total_steps=5).factor(4) == 1
 
 
+def test_milestones_multiply_what_the_schedule_says():
+    plain = Schedule("linear", total_steps=20, warmup_steps=4)
+    falling = Schedule("linear", total_steps=20, warmup_steps=4, milestones=(2, 10), milestone_factor=0.75)
+    ratios = [falling.factor(step) / plain.factor(step) for step in range(20)]
+    assert ratios == pytest.approx([1.0] * 2 + [0.75] * 8 + [0.75**2] * 10)
+
+
 def test_many_optimisers_keep_their_own_base_rate():
     weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(3)]
     first = torch.optim.SGD([{"params": [weights[0]], "lr": 0.4}, {"params": [weights[1]]}], lr=0.2)

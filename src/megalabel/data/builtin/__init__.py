@@ -1,4 +1,4 @@
-"""Data sets made on the spot from what the machine already has, or from a seed.
+"""Data sets built from what is installed on this machine, or from a seed.
 
 Each set is one module with the same two names: ``SETTINGS`` (what a user may set) and
 ``build(values, say)``. Nothing is downloaded. The same machine, packages and settings

@@ -22,7 +22,7 @@ __all__ = ["Items", "keep_labels", "split_items"]
 
 @dataclass(frozen=True)
 class Items:
-    """Things with a text and a name, and which points to which; a pair of an item with itself is left out."""
+    """Items with a text and a name, and pairs (a, b) of items; pairs of an item with itself are dropped."""
 
     texts: Sequence[str]  # [M]
     uids: Sequence[str]  # [M], unique
@@ -47,7 +47,7 @@ class Items:
 
 
 def keep_labels(items: Items, *, name: str, about: str, licence: str, share: float, seed: int) -> Dataset:
-    """Return the set with every item that is pointed to as a label; test points are held out within that bound.
+    """Return the set with every item that is pointed to as a label; test points are held out so that all keep a point.
 
     For sets where many pairs have no reverse: :func:`~megalabel.data.hold_out` finds enough
     points whose labels all keep a train point.
@@ -55,19 +55,19 @@ def keep_labels(items: Items, *, name: str, about: str, licence: str, share: flo
     labels = np.unique(items.pairs[:, 1])
     points = items.split(items.pairs, labels)
     whole = Dataset(train=points, test=points, labels=items.labels(labels), name=name, about=about, licence=licence)
-    return _filtered(hold_out(whole, share=share, seed=seed, most=len(points), into="test"))
+    return _filtered(hold_out(whole, share=share, seed=seed, max_rows=len(points), into="test"))
 
 
 def split_items(
-    items: Items, *, name: str, about: str, licence: str, share: float, seed: int, most_points: int | None = None
+    items: Items, *, name: str, about: str, licence: str, share: float, seed: int, max_points: int | None = None
 ) -> Dataset:
     """Return the set with a plain random ``share`` of the points as test, at the cost of some labels.
 
-    For sets where nearly every pair has its reverse: there a leaf, an item with one
-    neighbour, could never be held out if every label had to keep a train point. A test
-    item is new in every way: the reverse (b, a) of a test pair (a, b) leaves train. Items
-    that no train point points to (or more than ``most_points``) are no labels, neither in
-    train nor in test; points left without a label are left out.
+    For sets where nearly every pair has its reverse: if every label had to keep a train
+    point, a leaf (an item with one neighbour) could never be held out. Test items are
+    entirely new: the reverse (b, a) of a test pair (a, b) is removed from train. Items that
+    no train point points to, or more than ``max_points``, are not labels, neither in train
+    nor in test; points left without a label are dropped.
     """
     size, pairs = len(items.uids), items.pairs
     points = np.unique(pairs[:, 0])
@@ -76,10 +76,10 @@ def split_items(
     held, rest = pairs[is_test[pairs[:, 0]]], pairs[~is_test[pairs[:, 0]]]
     seen = rest[~np.isin(rest @ [size, 1], held @ [1, size])]
     counts = np.bincount(seen[:, 1], minlength=size)
-    is_label = (counts > 0) & (counts <= (most_points or size))
+    is_label = (counts > 0) & (counts <= (max_points or size))
     seen, held, labels = seen[is_label[seen[:, 1]]], held[is_label[held[:, 1]]], np.flatnonzero(is_label)
     if not len(held) or not len(seen):
-        raise DataError(f"{name}: {len(points):,} points are too few to make a train and a test part")
+        raise DataError(f"{name}: {len(points):,} points are too few for a train and a test split")
     whole = Dataset(
         train=items.split(seen, labels),
         test=items.split(held, labels),

@@ -27,7 +27,7 @@ def summary(doc: str) -> str:
     for paragraph in re.split(r"\n\s*\n", doc):
         lines = [line.strip() for line in paragraph.strip().splitlines()]
         if len(lines) > 1 and _RULE.match(lines[1]):
-            return ""  # a section: what follows is no summary
+            return ""  # a section heading: there is no summary
         while lines and (_SIGNATURE.match(lines[0]) or lines[0].startswith(("..", ">>>"))):
             lines = lines[1:]
         text = " ".join(" ".join(lines).split())
@@ -53,7 +53,7 @@ def see_also(doc: str) -> list[str]:
     ['argsort', 'ndarray.sort', 'numpy.lexsort']
     """
     names: list[str] = []
-    open_list = False  # the last line ended in a comma, so that the next goes on
+    open_list = False  # the last line ended in a comma, so the list continues
     for line in _section(doc, "see also"):
         if line[:1].isspace() and not open_list:
             continue
@@ -64,7 +64,7 @@ def see_also(doc: str) -> list[str]:
 
 
 def _section(doc: str, title: str) -> list[str]:
-    """Return the lines of a section with the indentation of its heading taken off; none if it is not there."""
+    """Return the lines of a section without the indentation of its heading; none if there is no such section."""
     lines = doc.expandtabs().splitlines()
     heads = [i for i in range(len(lines) - 1) if lines[i].strip() and _RULE.match(lines[i + 1])]
     for place, start in enumerate(heads):
@@ -124,8 +124,8 @@ class Names:
         """Return the object that ``name`` means in the docstring of object ``origin``, or None.
 
         First the class and the modules around the origin, from the inside out; then the
-        name as it stands; then the only object of the package whose name ends so. The
-        origin itself is never meant.
+        name as written; then the only object of the package whose name ends with it. The
+        origin itself is never returned.
         """
         first, dot, rest = name.partition(".")
         whole = f"{SHORT[first]}.{rest}" if dot and first in SHORT else name

@@ -1,8 +1,8 @@
 """Walk one installed package and print the docstring of every public object, as JSON lines.
 
-Run as a process of its own (``python -m megalabel.data.builtin._walk numpy``): importing a
-whole package disturbs the process that does it, and some modules print, warn, exit or
-crash on import. What modules print goes nowhere; the real standard output gets
+Runs in a separate process (``python -m megalabel.data.builtin._walk numpy``): importing a
+whole package has side effects, and some modules print, warn, exit or crash on import.
+What modules print is discarded; the real standard output gets
 ``{"module": name}`` for each module seen, then ``{"doc": text, "paths": [["numpy.linalg:norm", true], ...]}``
 for each distinct docstring, and ``{"done": true}`` last.
 """
@@ -24,20 +24,20 @@ from typing import Any
 __all__ = ["walk"]
 
 SKIPPED = {"tests", "test", "conftest", "setup", "benchmarks", "examples", "sandbox", "externals", "backends"}
-MODULES = 5_000  # more than any package has; a guard against packages that make up modules
+MODULES = 5_000  # more than any package has; a guard against packages that create modules
 
 
 def walk(package: str, seen: Callable[[str], None] | None = None) -> dict[str, dict[str, bool]]:
     """Return docstring -> the paths ``module:name`` or ``module:Class.name`` that lead to it.
 
-    The value of a path is False where a class has the member from another class.
+    The value of a path is False if the class inherits the member.
     """
     docs: dict[str, dict[str, bool]] = {}
 
-    def keep(path: str, item: Any, own: bool = True) -> None:
+    def keep(path: str, item: Any, defined: bool = True) -> None:
         doc = item.__doc__
         if isinstance(doc, str) and doc.strip():
-            docs.setdefault(inspect.cleandoc(doc), {})[path] = own
+            docs.setdefault(inspect.cleandoc(doc), {})[path] = defined
 
     for module in _modules(package):
         if seen is not None:
@@ -48,7 +48,7 @@ def walk(package: str, seen: Callable[[str], None] | None = None) -> dict[str, d
 
 
 def _safely(work: Callable[..., Any], *args: Any) -> Any:
-    """Return work(*args); foreign code may raise anything (SystemExit on import, say), then None."""
+    """Return work(*args), or None if it raises anything, such as SystemExit on import."""
     try:
         return work(*args)
     except KeyboardInterrupt:
@@ -75,7 +75,7 @@ def _inner(module: ModuleType) -> list[str]:
 
 
 def _members(module: ModuleType, package: str) -> Iterator[tuple[str, Any]]:
-    """Yield what the module offers: what it lists, else what it defines (a package: what it takes in as well)."""
+    """Yield the public members: those in ``__all__``, else those it defines (a package: those it imports as well)."""
     listed = _safely(_listed, module)
     home = None if listed is not None or hasattr(module, "__path__") else module.__name__
     for name in sorted(set(dir(module) if listed is None else listed)):

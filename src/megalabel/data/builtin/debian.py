@@ -1,8 +1,8 @@
 """debian: packages of the apt lists and the packages they depend on, recommend or suggest.
 
-Text: ``name synopsis``. Of alternatives (``lpr | cups-client``) the first that is a package of
-the lists counts. Labels that more than 450 train points share (libc6 and the like)
-say nothing about a package and are dropped.
+Text: ``name synopsis``. Of alternatives (``lpr | cups-client``), the first one in the lists
+counts. Labels with more than 450 train points (libc6 and the like) say nothing about a
+package and are dropped.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTINGS", "build"]
 
-VERSION = 1  # of this builder; a new number leaves cached sets behind
+VERSION = 1  # of this builder; a new number invalidates cached sets
 TEST_SHARE = 0.2
 MOST_POINTS = 450  # train points of one label
 LISTS = Path("/var/lib/apt/lists")
 RELATIONS = ("Pre-Depends", "Depends", "Recommends", "Suggests")
 REMEDY = "run apt-get update on Debian or Ubuntu, or give debian:path=FILE with a Packages file"
 
-# First bytes -> how the file is unpacked, in Python or by the first command that is there.
+# First bytes -> how to unpack the file: a Python module, or commands of which the first installed one is used.
 PACKED: dict[bytes, Callable[[bytes], bytes]] = {
     b"\x1f\x8b": gzip.decompress,
     b"\xfd7zXZ": lzma.decompress,
@@ -90,7 +90,7 @@ def _make(files: list[Path], seed: int, say: Callable[[str], None]) -> Dataset:
     )
     pairs = [(number[name], number[other]) for name, other in chosen if other is not None]
     if not pairs:
-        raise DataError("no package here names another one", path=files[0], remedy=REMEDY)
+        raise DataError("no package in these lists depends on another", path=files[0], remedy=REMEDY)
     say(f"debian: {len(uids):,} packages with {len(pairs):,} relations from {', '.join(path.name for path in files)}")
     return split_items(
         Items([texts[uid] for uid in uids], uids, np.array(pairs, dtype=np.int64)),
@@ -99,7 +99,7 @@ def _make(files: list[Path], seed: int, say: Callable[[str], None]) -> Dataset:
         licence="Debian package metadata, under the licences of the packages",
         share=TEST_SHARE,
         seed=seed,
-        most_points=MOST_POINTS,
+        max_points=MOST_POINTS,
     )
 
 
@@ -141,7 +141,9 @@ def _unpacked(path: Path) -> bytes:
             try:
                 return unpack(content)
             except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
-                raise DataError(f"the packed file is broken ({error})", path=path, remedy="fetch it again") from error
+                raise DataError(
+                    f"the compressed file is damaged ({error})", path=path, remedy="download it again"
+                ) from error
     for magic, tool in UNPACKERS.items():
         if content.startswith(magic):
             return _run(path, magic, tool)
@@ -149,14 +151,14 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _run(path: Path, magic: bytes, tool: str) -> bytes:
-    """Unpack with what apt itself uses (it goes by the file's ending), else with the tool."""
+    """Unpack with apt's own helper (which goes by the file's ending), else with the tool."""
     for command in ([APT, "cat-file", str(path)], [tool, "-dc", str(path)]):
         try:
             content = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
         except FileNotFoundError:
             continue
         except subprocess.CalledProcessError as error:
-            raise DataError("the packed file is broken", path=path, remedy="fetch it again") from error
+            raise DataError("the compressed file is damaged", path=path, remedy="download it again") from error
         if not content.startswith(magic):
             return content
-    raise DataError(f"there is nothing here to unpack {tool} files with", path=path, remedy=f"install {tool}")
+    raise DataError(f"no program to unpack {tool} files", path=path, remedy=f"install {tool}")

@@ -2,9 +2,8 @@
 
 Text of a point: ``symbol name`` of a gene. Labels: processes, functions and places in the
 cell that an annotation names (not their broader terms), text ``term: definition``.
-Annotations that say that nothing is known do not count. Labels that more than 1,000
-train points share (protein binding, nucleus and the like) say little about a gene and
-are dropped.
+Annotations without evidence do not count. Labels with more than 1,000 train points
+(protein binding, nucleus and the like) say little about a gene and are dropped.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTINGS", "build"]
 
-VERSION = 1  # of this builder; a new number leaves cached sets behind
+VERSION = 1  # of this builder; a new number invalidates cached sets
 TEST_SHARE = 0.2
 MOST_POINTS = 1_000  # train points of one label
 BLOCK = 1 << 20  # bytes read at once
 GENES, TERMS = "org.Hs.eg.sqlite", "GO.sqlite"
-PLACES = {GENES: "org.Hs.eg.db/extdata", TERMS: "GO.db/extdata"}  # in a library of R
+PLACES = {GENES: "org.Hs.eg.db/extdata", TERMS: "GO.db/extdata"}  # in an R library
 LIBRARIES = ("/usr/local/lib/R/site-library", "/usr/lib/R/site-library", "/usr/lib/R/library")
 REMEDY = (
     "on Debian apt install r-bioc-org.hs.eg.db r-bioc-go.db, "
@@ -98,12 +97,12 @@ def _make(genes: Path, terms: Path, seed: int, say: Callable[[str], None]) -> Da
         licence="Gene Ontology, CC BY 4.0; gene names of NCBI, free; packages of Bioconductor, Artistic-2.0",
         share=TEST_SHARE,
         seed=seed,
-        most_points=MOST_POINTS,
+        max_points=MOST_POINTS,
     )
 
 
 def _rows(path: Path, query: str) -> list[tuple[str, ...]]:
-    """Return what a database of AnnotationDbi says; it is opened for reading only."""
+    """Return the rows of a query to a database of AnnotationDbi, opened read-only."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as base:
             return [tuple(" ".join(str(value or "").split()) for value in row) for row in base.execute(query)]

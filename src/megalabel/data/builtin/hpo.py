@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTINGS", "build"]
 
-VERSION = 1  # of this builder; a new number leaves cached sets behind
+VERSION = 1  # of this builder; a new number invalidates cached sets
 TEST_SHARE = 0.2
 TERMS, DISEASES = "hp.obo", "phenotype.hpoa"
 COLUMNS = ("database_id", "disease_name", "qualifier", "hpo_id", "aspect")
@@ -166,7 +166,7 @@ def _annotations(path: Path) -> Iterator[tuple[str, str, str]]:
             columns = [fields.index(name) for name in COLUMNS]
             continue
         if len(fields) <= max(columns):
-            raise DataError(f"this line has {len(fields)} columns only", path=path, line=number)
+            raise DataError(f"this line has only {len(fields)} columns", path=path, line=number)
         disease, name, qualifier, term, aspect = (fields[i].strip() for i in columns)
         if qualifier != "NOT" and aspect == PHENOTYPE and disease and _words(name):
             yield disease, name, term

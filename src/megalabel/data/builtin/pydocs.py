@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTINGS", "build"]
 
-VERSION = 1  # of this builder; a new number leaves cached sets behind
+VERSION = 1  # of this builder; a new number invalidates cached sets
 TEST_SHARE = 0.17
 
 # Import name -> distribution, for the packages known to follow numpydoc.
@@ -101,14 +101,14 @@ def _version(package: str) -> str | None:
 
 
 def _make(packages: list[str], seed: int, broken: list[str], say: Callable[[str], None]) -> Dataset:
-    """Walk the packages and make the set; those that cannot be read join ``broken``."""
+    """Walk the packages and make the set; those that cannot be read are appended to ``broken``."""
     rows: list[dict[str, Any]] = []
     with progress("reading docstrings", unit="modules") as step, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for package, docs in zip(packages, pool.map(lambda name: _walk(name, step), packages), strict=True):
             rows.extend(docs)
             if not docs:
                 broken.append(package)
-                say(f"pydocs: {package} is left out, for it could not be read")
+                say(f"pydocs: {package} is skipped, it could not be read")
     entries = _distinct(rows)
     names = Names([entry.paths for entry in entries])
     links = ((i, names.find(name, i)) for i, entry in enumerate(entries) for name in entry.see_also)
@@ -128,7 +128,7 @@ def _make(packages: list[str], seed: int, broken: list[str], say: Callable[[str]
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One object: the paths to it (``module:name`` or ``module:Class.name``), best first, and what it says."""
+    """One object: the paths to it (``module:name`` or ``module:Class.name``), best first, its summary and See Also."""
 
     paths: list[str]
     summary: str
@@ -152,13 +152,13 @@ def _distinct(rows: list[dict[str, Any]]) -> list[_Entry]:
     Objects of one package with the same last name, summary and See Also (a function and
     the method it wraps) are one object.
     """
-    alike: dict[tuple[str, tuple[str, ...], str], dict[str, bool]] = {}
+    same: dict[tuple[str, tuple[str, ...], str], dict[str, bool]] = {}
     for number, row in enumerate(rows):
         names = tuple(see_also(row["doc"]))
         parts = re.split("[:.]", min(row["paths"])[0])
         kin = f"{parts[0]} {parts[-1]}" if names else str(number)
-        alike.setdefault((summary(row["doc"]), names, kin), {}).update(row["paths"])
-    entries = [_Entry(_best_first(paths), said, names) for (said, names, _), paths in alike.items() if said]
+        same.setdefault((summary(row["doc"]), names, kin), {}).update(row["paths"])
+    entries = [_Entry(_best_first(paths), said, names) for (said, names, _), paths in same.items() if said]
     return sorted(entries, key=lambda entry: entry.name)
 
 
@@ -175,22 +175,22 @@ def _best_first(paths: dict[str, bool]) -> list[str]:
 def _texts(entries: list[_Entry]) -> list[str]:
     """Return ``package name: summary`` of each object.
 
-    The name is that of a function or ``Class.method``; where this makes two objects look
-    the same, it starts from the package (``numpy ma.stack``).
+    The name is that of a function or ``Class.method``; if two objects would look the same,
+    it starts from the package (``numpy ma.stack``).
     """
-    alike = Counter((entry.short, entry.summary) for entry in entries)
+    counts = Counter((entry.short, entry.summary) for entry in entries)
     texts = []
     for entry in entries:
         package, name = entry.short
-        clear = alike[entry.short, entry.summary] == 1
+        clear = counts[entry.short, entry.summary] == 1
         texts.append(f"{package} {name if clear else entry.name.partition('.')[2]}: {entry.summary}")
     return texts
 
 
 def _walk(package: str, step: Callable[[int], None]) -> list[dict[str, Any]]:
-    """Return {doc, paths} of every docstring of the package, read in a process of its own; none if that broke off."""
+    """Return {doc, paths} of every docstring of the package, read in a separate process; none if it failed."""
     rows: list[dict[str, Any]] = []
-    with suppress(OSError):  # there may be no interpreter to start
+    with suppress(OSError):  # the interpreter may be missing
         for row in _lines(package):
             if "module" in row:
                 step(1)

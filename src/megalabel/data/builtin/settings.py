@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from megalabel.documents import parse_whole
 from megalabel.errors import SettingError, nearest
 
 __all__ = ["Setting", "parse_settings"]
@@ -13,7 +14,7 @@ __all__ = ["Setting", "parse_settings"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One thing a user may set.
+    """One setting of a built-in set.
 
     ``whole`` is a whole number from ``low`` to ``high``, ``choice`` one of ``choices``,
     ``names`` a list joined by ``+``, ``path`` a file or folder.
@@ -73,7 +74,7 @@ def _read(what: str, value: str, setting: Setting) -> Any:
 
 def _whole(what: str, value: str, setting: Setting) -> int:
     try:
-        number = int(value)
+        number = parse_whole(value)
     except ValueError:
         raise SettingError(f"{what} must be a whole number, not {value!r}") from None
     if not setting.low <= number <= setting.high:

@@ -1,16 +1,16 @@
 """synthetic: made-up texts of any size, from a seed, with a known answer.
 
-Every label has two words of its own, which are its text. A point's text holds words of
-(some of) its labels among noise words, so that the right answer can be read off it:
+The text of a label is two words that no other label has. A point's text holds words of
+(some of) its labels among noise words, so that the correct answer is known:
 
 - ``zipf``: one word of each of its labels; label frequencies fall as 1 / (rank + shift). A
   model that learns which words belong to which label is always right.
 - ``easy-positive``: labels at random, and a word of one of them only. That label is easy,
-  the others can be had by memory alone; a loss in which positives compete loses the easy
+  the others can only be memorised; a loss in which positives compete loses the easy
   one (Gupta et al., "Dual-Encoders for Extreme Multi-Label Classification", ICLR 2024,
   Figure 2, where a query has five positives).
-- ``random-pairs``: labels at random, noise words only. Nothing can be learnt but the pairs
-  themselves, so the test points are train points again (a memorisation test).
+- ``random-pairs``: labels at random, noise words only. The pairs can only be
+  memorised, so the test points are train points (a memorisation test).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TEST_SHARE = 0.2
 WORDS_PER_LABEL = 2
 NOISE_WORDS = 1_000  # in the vocabulary
 BLOCK = 65_536  # rows made at a time
-ROUNDS = 20  # of drawing again what a row holds twice
+ROUNDS = 20  # of redrawing duplicates in a row
 
 # Kind -> noise words in a text, what it is.
 KINDS = {
@@ -54,7 +54,7 @@ SETTINGS = {
 
 
 def build(values: dict[str, Any], say: Callable[[str], None]) -> Dataset:
-    """Return the set; the work is done block by block, so memory holds little more than the set itself."""
+    """Return the set, built block by block, so that memory holds little more than the set itself."""
     points, labels, each, kind = values["points"], values["labels"], values["labels_per_point"], values["kind"]
     if each > labels:
         raise SettingError(
@@ -101,7 +101,7 @@ def _draw(rng: np.random.Generator, points: int, weights: NDArray[np.float64], e
             rows = cells[block.start : block.stop]
             rows[:] = draw(rows.size).reshape(rows.shape)
             rows.sort(axis=1)
-            left = np.arange(len(rows))  # rows that may still hold a label twice
+            left = np.arange(len(rows))  # rows that may still have duplicates
             for _ in range(ROUNDS):
                 twice = np.zeros((len(left), each), dtype=bool)
                 twice[:, 1:] = rows[left, 1:] == rows[left, :-1]
@@ -118,14 +118,14 @@ def _draw(rng: np.random.Generator, points: int, weights: NDArray[np.float64], e
 
 
 def _complete(rng: np.random.Generator, row: NDArray[np.int32], labels: int) -> NDArray[np.int32]:
-    """Return the row with every label that stands in it again replaced by one that does not."""
+    """Return the row with duplicate labels replaced by labels it does not have."""
     held = np.unique(row)
     others = np.setdiff1d(np.arange(labels, dtype=np.int32), held)
     return np.sort(np.concatenate([held, rng.choice(others, size=len(row) - len(held), replace=False)]))
 
 
 def _reach_all(rng: np.random.Generator, cells: NDArray[np.int32], labels: int) -> None:
-    """Give labels that are in no cell a random cell of a label that has others, as far as there are any."""
+    """Give each label without a cell a random cell of a label with several, as long as there are any."""
     last = np.full(labels, -1, dtype=np.int64)
     last[cells] = np.arange(len(cells))
     missing = np.flatnonzero(last < 0)
@@ -177,7 +177,7 @@ _STRIDE = 61_803_398_873  # prime to 10, so that number * stride visits every wo
 
 
 class Words:
-    """Words 0 .. size - 1: syllables such as "ka" and "du", all of one length, neighbours not alike.
+    """Words 0 .. size - 1: syllables such as "ka" and "du", all of one length; neighbouring words differ.
 
     >>> Words(1_000).join(np.array([[0, 1], [2, 999]]))
     ['bababa kuwoso', 'tutime milehi']

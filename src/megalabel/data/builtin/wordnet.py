@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTINGS", "build"]
 
-VERSION = 1  # of this builder; a new number leaves cached sets behind
+VERSION = 1  # of this builder; a new number invalidates cached sets
 TEST_SHARE = 0.05
 FILES = {"n": "data.noun", "v": "data.verb", "a": "data.adj", "r": "data.adv"}
 FOLDERS = (

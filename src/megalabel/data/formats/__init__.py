@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from megalabel.errors import DataError, SettingError, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from megalabel.data.dataset import Dataset
@@ -34,6 +35,7 @@ class Options:
     fields: str | None = None  # repository JSON: "title" or "title+content"
     test_share: float | None = None  # hold this share of train out as test if there is no test part
     seed: int = 0
+    say: Callable[[str], None] = lambda line: None  # receives what the reader decided
 
 
 class Format(Protocol):

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
 from megalabel.data.dataset import Labels
 from megalabel.data.formats._rows import show_weight
+from megalabel.data.formats._separator import GUESSED, choose_separator, split_items
+from megalabel.documents import parse_number
 
 __all__ = ["Cell", "Splitter", "is_missing", "joiner", "name_labels", "parse_cell", "parse_weights", "resolve"]
 
 Token = str | int
 Cell = str | tuple[Token, ...]  # a text still to be split, or a list of labels
 
-GUESSED = ("|", ";", ",")
 SEPARATORS = (*GUESSED, " ", "\x1f", "\x1e")
 
 
 class Splitter(NamedTuple):
     """How to split a cell into labels; no separator means one label per cell.
+
+    ``strip`` drops spaces around labels, empty ones, and the quotes of a quoted one.
 
     >>> Splitter(";", strip=True).tokens("red; green;")
     ['red', 'green']
@@ -36,8 +39,9 @@ class Splitter(NamedTuple):
             return cell
         if not cell:
             return ()
-        parts = [cell] if self.separator is None else cell.split(self.separator)
-        return [part.strip() for part in parts if part and not part.isspace()] if self.strip else parts
+        if self.strip:
+            return split_items(cell, self.separator)
+        return [cell] if self.separator is None else cell.split(self.separator)
 
 
 def parse_cell(value: Any) -> Cell:
@@ -85,7 +89,7 @@ def resolve(
         for splitter in splitters:
             if all(str(token) in table for cell in distinct for token in splitter.tokens(cell)):
                 return splitter, table.get
-    best, most = guess(distinct, separator), 0
+    best, most = splitters[0], 0
     chosen: Callable[[str], int | None] = tables[0].get
     for table in tables:
         for splitter in splitters:
@@ -100,21 +104,24 @@ def resolve(
 
 
 def name_labels(cells: Iterable[Cell], separator: str | None) -> tuple[Splitter, Labels]:
-    """Return how to split the cells, and their labels, sorted by name (numbers by value)."""
+    """Return how to split the cells, and their labels, sorted by name (numbers by value).
+
+    If no separator is given and the cells leave open which it is, an AmbiguousError is raised.
+    """
     distinct = set(cells)
-    splitter = guess(distinct, separator)
+    splitter = _guess(distinct, separator)
     tokens = {token for cell in distinct for token in splitter.tokens(cell)}
     whole = [token for token in tokens if isinstance(token, int)]
     names = [str(i) for i in sorted(whole)] if len(whole) == len(tokens) else sorted({str(token) for token in tokens})
     return splitter, Labels(names, names)
 
 
-def guess(cells: Iterable[Cell], separator: str | None) -> Splitter:
-    """Return how to split cells of unknown labels: by the first of | ; , that occurs in any of them."""
+def _guess(cells: Collection[Cell], separator: str | None) -> Splitter:
+    """Return how to split cells of unknown labels: by the separator given, or by the evidence of all cells."""
     if separator is not None:
         return Splitter(_choices(separator)[0], strip=True)
-    texts = [cell for cell in cells if isinstance(cell, str)]
-    return Splitter(next((s for s in GUESSED if any(s in text for text in texts)), None), strip=True)
+    listed = (str(token) for cell in cells if not isinstance(cell, str) for token in cell)
+    return Splitter(choose_separator((cell for cell in cells if isinstance(cell, str)), listed), strip=True)
 
 
 def joiner(uids: Sequence[str]) -> tuple[Callable[[list[str]], str], Callable[[list[float]], str]]:
@@ -191,7 +198,7 @@ def _odd(labels: list[Any]) -> list[Any]:
 
 def _number(part: Token) -> Any:
     try:
-        return float(part)
+        return part if isinstance(part, int) else parse_number(part)
     except ValueError:
         return part
 

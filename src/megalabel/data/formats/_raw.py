@@ -38,7 +38,7 @@ def find_raw(folder: Path, split: str | None) -> Path:
     if path is None:
         what = "the label texts" if split is None else f"the {split} texts"
         names = ", ".join(raw_names(split))
-        raise DataError(f"{what} are missing", path=folder, remedy=f"put them, one a line, in one of: {names}")
+        raise DataError(f"{what} are missing", path=folder, remedy=f"put them, one per line, in one of: {names}")
     return path
 
 

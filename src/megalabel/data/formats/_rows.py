@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from megalabel.data.dataset import Labels
+from megalabel.documents import parse_whole
 from megalabel.errors import DataError
 from megalabel.files import decode, find, read_lines
 
@@ -167,10 +168,10 @@ def read_pairs(path: Path, rows: int, labels: int) -> NDArray[np.int64]:
         if not parts:
             continue
         try:
-            row, label = (int(part) for part in parts)
+            row, label = map(parse_whole, parts)
         except ValueError:
             shown = decode(line, path, number)
-            raise DataError(f"two whole numbers were expected, not {shown!r:.60}", path=path, line=number) from None
+            raise DataError(f"expected two whole numbers, not {shown!r:.60}", path=path, line=number) from None
         if not (0 <= row < rows and 0 <= label < labels):
             what = f"filter pair {row} {label} is out of range of {rows:,} rows and {labels:,} labels"
             raise DataError(what, path=path, line=number)

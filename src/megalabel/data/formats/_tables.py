@@ -12,8 +12,9 @@ import numpy as np
 
 from megalabel.data.dataset import Dataset, Labels, Split
 from megalabel.data.formats import Options
-from megalabel.data.formats._cells import Cell, is_missing, name_labels, parse_cell, parse_weights, resolve
+from megalabel.data.formats._cells import Cell, Splitter, is_missing, name_labels, parse_cell, parse_weights, resolve
 from megalabel.data.formats._rows import PARTS, LabelCollector, RowCollector
+from megalabel.data.formats._separator import GUESSED, AmbiguousError, split_items
 from megalabel.data.formats.folder import assemble, make_split
 from megalabel.errors import DataError
 from megalabel.files import find, need
@@ -135,16 +136,27 @@ def read_label_table(table: Table) -> Labels:
 
 
 def build_splits(
-    parts: dict[str, Points], labels: Labels | None, label_path: Path | str | None, separator: str | None
+    parts: dict[str, Points],
+    labels: Labels | None,
+    label_path: Path | str | None,
+    separator: str | None,
+    say: Callable[[str], None],
 ) -> tuple[dict[str, Split], Labels]:
-    """Turn collected rows into splits over one label set, the given one or the one the rows name."""
-    cells = (cell for points in parts.values() for cell in points.cells)
+    """Turn collected rows into splits over one label set, the given one or the one the rows name.
+
+    ``say`` receives a line on what separates the labels of a cell.
+    """
+    cells = [cell for points in parts.values() for cell in points.cells]
     look_up: Callable[[str], int | None]
     if labels is None:
-        splitter, labels = name_labels(cells, separator)
+        try:
+            splitter, labels = name_labels(cells, separator)
+        except AmbiguousError as error:
+            raise _ambiguous(error, parts) from None
         look_up = {uid: i for i, uid in enumerate(labels.uids)}.get
     else:
         splitter, look_up = resolve(cells, labels, separator)
+    _report_separator(splitter, cells, say)
     splits = {}
     for name, points in parts.items():
         rows = RowCollector(points.path)
@@ -153,6 +165,30 @@ def build_splits(
             rows.add(line, ids, parse_weights(points.weights[i], splitter) if points.weights else None)
         splits[name] = make_split(points.path, points.texts, points.uids, rows.matrix(max(len(labels), 1)))
     return splits, labels
+
+
+def _report_separator(splitter: Splitter, cells: Sequence[Cell], say: Callable[[str], None]) -> None:
+    texts = {cell for cell in cells if isinstance(cell, str) and cell}
+    marks = [mark for mark in GUESSED if any(mark in text for text in texts)]
+    if splitter.separator is not None and any(splitter.separator in text for text in texts):
+        say(f"labels are separated by {splitter.separator!r}")
+    elif marks:
+        verb = "belongs" if len(marks) == 1 else "belong"
+        say(f"every row has one label; {' and '.join(map(repr, marks))} {verb} to names")
+
+
+def _ambiguous(error: AmbiguousError, parts: dict[str, Points]) -> DataError:
+    """Return the error that asks for the separator, with a row as an example."""
+    path, line = next(
+        (points.path, line)
+        for points in parts.values()
+        for line, cell in zip(points.lines, points.cells, strict=True)
+        if cell == error.example
+    )
+    shown = [f"--separator '{mark}' for {split_items(error.example, mark)!r:.120}" for mark in error.marks]
+    what = f"it is not clear what separates the labels, {' or '.join(map(repr, error.marks))} or nothing"
+    remedy = f"say it: {', '.join(shown)}, or --separator '' for one label a row (separator= in Python)"
+    return DataError(what, path=path, line=line, remedy=remedy)
 
 
 def read_tables(path: Path, options: Options, ending: str, open_table: Callable[[Path], Table]) -> Dataset:
@@ -173,7 +209,7 @@ def read_tables(path: Path, options: Options, ending: str, open_table: Callable[
             if source is not None:
                 parts |= collect(open_table(source), options, split)
     labels = None if label_path is None else read_label_table(open_any(label_path))
-    splits, labels = build_splits(parts, labels, label_path, options.separator)
+    splits, labels = build_splits(parts, labels, label_path, options.separator, options.say)
     return assemble(path, splits, labels, options)
 
 

@@ -23,6 +23,7 @@ from megalabel.data.formats._delimited import open_delimited, quote_row
 from megalabel.data.formats._rows import LabelCollector, RowCollector, show_weight
 from megalabel.data.formats._tables import has_weights, point_rows
 from megalabel.data.formats.folder import assemble, dump, make_split, string, write_card, write_filters
+from megalabel.documents import parse_number
 from megalabel.errors import DataError
 from megalabel.files import find, json_rows, need, writing
 from megalabel.progress import track
@@ -156,7 +157,7 @@ def _read_qrels(path: Path, labels: Mapping[str, int], queries: Mapping[str, str
     table = open_delimited(path, "\t")
     if len(table.columns) != 3 or "query" not in table.columns[0].lower():
         shown = " ".join(table.columns)
-        raise DataError(f"a header 'query-id corpus-id score' was expected, not {shown!r:.60}", path=path, line=1)
+        raise DataError(f"expected a header 'query-id corpus-id score', not {shown!r:.60}", path=path, line=1)
     qrels = _Qrels(path)
     for line, (query, label, score) in table.rows(table.columns):
         if query not in queries:
@@ -164,7 +165,7 @@ def _read_qrels(path: Path, labels: Mapping[str, int], queries: Mapping[str, str
         if label not in labels:
             raise DataError(f"document {label!r} is not in corpus.jsonl", path=path, line=line)
         try:
-            value = float(score)
+            value = parse_number(score.strip())
         except ValueError:
             value = float("nan")
         if not abs(value) < float("inf"):

@@ -19,9 +19,10 @@ import orjson
 from megalabel.data.dataset import Dataset, Labels, Split
 from megalabel.data.formats import Options
 from megalabel.data.formats._rows import PARTS, LabelCollector, RowCollector, read_filter, write_pairs
-from megalabel.data.propensity_constants import propensity_constants
+from megalabel.data.propensity_constants import checked_constants, propensity_constants
+from megalabel.documents import read_json
 from megalabel.errors import DataError
-from megalabel.files import find, json_rows, need, open_bytes, writing
+from megalabel.files import find, json_rows, need, writing
 from megalabel.progress import track
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def assemble(path: Path, splits: dict[str, Split], labels: Labels, options: Opti
     name = path.resolve().name.removesuffix(".gz").rsplit(".", 1)[0] if path.is_file() else path.resolve().name
     card: dict[str, Any] = {"name": name}
     if path.is_dir():
-        splits = {name: _with_filter(path, name, split) for name, split in splits.items()}
+        splits = {name: _with_filter(path, name, split, options) for name, split in splits.items()}
         card |= read_card(path / "card.json") if (path / "card.json").is_file() else {}
     try:
         return put_together(splits, labels, card, options)
@@ -72,29 +73,28 @@ def put_together(splits: dict[str, Split], labels: Labels, card: dict[str, Any],
     if options.test_share is None:
         raise DataError("this set has no test rows", remedy="add them, or give --test-share 0.1")
     whole = Dataset(train=train, val=val, test=train, labels=labels, **card)
-    return hold_out(whole, share=options.test_share, most=len(train), seed=options.seed, into="test")
+    return hold_out(whole, share=options.test_share, max_rows=len(train), seed=options.seed, into="test")
 
 
-def _with_filter(folder: Path, name: str, split: Split) -> Split:
+def _with_filter(folder: Path, name: str, split: Split, options: Options) -> Split:
     rows, labels = split.targets.shape
-    return replace(split, filter=read_filter(folder, name, rows, labels))
+    split = replace(split, filter=read_filter(folder, name, rows, labels))
+    both = split.filtered_relevant()
+    if both:
+        pairs = f"{both:,} of the {len(split.filter):,} {name} filter pairs"
+        options.say(f"{pairs} are relevant as well and can never be right")
+    return split
 
 
 def read_card(path: Path) -> dict[str, Any]:
     """Read name, about, licence and propensity from card.json."""
-    with open_bytes(path) as stream:
-        try:
-            card = orjson.loads(stream.read())
-        except orjson.JSONDecodeError as error:
-            raise DataError(f"broken JSON ({error.msg})", path=path, line=error.lineno) from error
-    if not isinstance(card, dict):
-        raise DataError("a JSON object was expected", path=path)
+    card = read_json(path)
     details: dict[str, Any] = {key: card[key] for key in ("name", "about", "licence") if isinstance(card.get(key), str)}
     if "propensity" in card:
         pair = card["propensity"]
         if not (isinstance(pair, list) and len(pair) == 2 and all(type(x) in (int, float) for x in pair)):
             raise DataError("propensity must be two numbers [A, B]", path=path)
-        details["propensity"] = (float(pair[0]), float(pair[1]))
+        details["propensity"] = checked_constants(*pair, path=path)
     return details
 
 

@@ -46,8 +46,9 @@ def from_frames(
 
     Columns that are not given are guessed by name. The labels column holds lists of
     labels (uids, texts, or numbers that count the rows of ``labels``), or texts with a
-    separator between labels. ``labels`` is a frame with uid and text of each label, or a
-    list of label texts; without it the column itself names the labels. A
+    separator between labels: ``separator``, or the one that the rows show. ``labels`` is a
+    frame with uid and text of each label, or a list of label texts; without it the column
+    itself names the labels. A
     ``weights`` column holds as many weights in (0, 1]. A DatasetDict as the first argument
     brings train, validation and test itself; one frame with a ``split`` column may do the
     same. Without test rows, ``test_share`` of train is held out.
@@ -75,7 +76,7 @@ def from_frames(
         label_set = None if names is None else _labels(names)
     else:
         label_set = _labels(labels)
-    splits, label_set = build_splits(parts, label_set, None, separator)
+    splits, label_set = build_splits(parts, label_set, None, separator, options.say)
     return put_together(splits, label_set, {"name": name}, options)
 
 

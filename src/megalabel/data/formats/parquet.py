@@ -2,6 +2,7 @@
 
 Columns: text, labels (a list of label uids, a list of label ids, or one text with
 separators), optional uid and weights (a list), and in a single file an optional split.
+Pages are written with checksums, which are verified on reading.
 labels.parquet holds uid and text of each label. Needs the package pyarrow.
 """
 
@@ -72,7 +73,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequence[An
     number = 0
     with open_bytes(path) as stream:
         try:
-            source = parquet.ParquetFile(stream)
+            source = parquet.ParquetFile(stream, page_checksum_verification=True)
             batches = source.iter_batches(_ROWS, columns=list(columns))
             cells = ([batch.column(name).to_pylist() for name in columns] for batch in batches)
             rows = (row for lists in cells for row in zip(*lists, strict=True))
@@ -87,7 +88,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequence[An
 def _write_table(path: Path, schema: Any, rows: Iterable[Sequence[Any]]) -> None:
     pa, parquet = _pyarrow("writing Parquet")
     source = iter(rows)
-    with writing(path) as out, parquet.ParquetWriter(out, schema) as writer:
+    with writing(path) as out, parquet.ParquetWriter(out, schema, write_page_checksum=True) as writer:
         while block := list(islice(source, _ROWS)):
             lists = zip(*(row[: len(schema)] for row in block), strict=True)
             try:
@@ -98,7 +99,7 @@ def _write_table(path: Path, schema: Any, rows: Iterable[Sequence[Any]]) -> None
 
 
 def _broken(path: Path, error: Exception) -> DataError:
-    return DataError(f"this is not a Parquet file, or a broken one ({error})", path=path)
+    return DataError(f"not a Parquet file, or a damaged one ({error})", path=path)
 
 
 def _pyarrow(what: str) -> tuple[Any, Any]:

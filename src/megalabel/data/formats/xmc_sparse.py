@@ -21,6 +21,7 @@ from megalabel.data.formats._rows import PARTS, RowCollector, show_weight
 from megalabel.data.formats._sniff import first_line
 from megalabel.data.formats.dexml import read_labels
 from megalabel.data.formats.folder import assemble, make_split, write_card, write_filters
+from megalabel.documents import parse_number, parse_whole
 from megalabel.errors import DataError
 from megalabel.files import decode, find, need, read_lines, writing
 from megalabel.progress import track
@@ -87,14 +88,14 @@ def _header(path: Path, number: int, line: bytes) -> tuple[int, int]:
     parts = line.split()
     if len(parts) == 3 and all(part.isdigit() for part in parts):
         raise DataError(
-            "this is the older kind of file (points, features, labels), which holds numbers but no texts",
+            "this is the older format (points, features, labels), which holds numbers but no texts",
             path=path,
             line=number,
             remedy="download the raw texts of the set; megalabel learns from texts",
         )
     if len(parts) != 2 or not all(part.isdigit() and len(part) < 19 for part in parts):
         shown = decode(line, path, number)
-        raise DataError(f"a header 'rows columns' was expected, not {shown[:60]!r}", path=path, line=number)
+        raise DataError(f"expected a header 'rows columns', not {shown[:60]!r}", path=path, line=number)
     return int(parts[0]), int(parts[1])
 
 
@@ -102,7 +103,7 @@ def _read_matrix(path: Path, labels: int) -> sparse.csr_matrix:
     lines = read_lines(path)
     rows, columns = _header(path, *next(lines))
     if columns != labels:
-        what = f"the header says {columns:,} columns, but there are {labels:,} label texts"
+        what = f"the header gives {columns:,} columns, but there are {labels:,} label texts"
         raise DataError(what, path=path, line=1)
     collector = RowCollector(path)
     for number, line in lines:
@@ -110,9 +111,9 @@ def _read_matrix(path: Path, labels: int) -> sparse.csr_matrix:
         if len(collector) < rows:
             collector.add(number, *_parse(cells, path, number))
         elif cells:
-            raise DataError(f"the header says {rows:,} rows, but there are more", path=path, line=number)
+            raise DataError(f"the header gives {rows:,} rows, but there are more", path=path, line=number)
     if len(collector) < rows:
-        raise DataError(f"the header says {rows:,} rows, but there are {len(collector):,}", path=path, line=1)
+        raise DataError(f"the header gives {rows:,} rows, but there are {len(collector):,}", path=path, line=1)
     return collector.matrix(labels)
 
 
@@ -122,9 +123,9 @@ def _parse(cells: list[bytes], path: Path, number: int) -> tuple[list[int], list
     for cell in cells:
         label, _, value = cell.partition(b":")
         try:
-            ids.append(int(label))
-            values.append(float(value))
+            ids.append(parse_whole(label))
+            values.append(parse_number(value))
         except ValueError:
             shown = decode(cell, path, number)
-            raise DataError(f"'label:value' was expected, not {shown!r:.60}", path=path, line=number) from None
+            raise DataError(f"expected 'label:value', not {shown!r:.60}", path=path, line=number) from None
     return ids, values

@@ -1,4 +1,4 @@
-"""Scores, block of columns by block of columns."""
+"""Compute scores in blocks of columns."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Blocks:
 
 
 def _difference(bias: Tensor | None, log_q: Tensor | None, like: Tensor) -> Tensor | None:
-    """Return bias - log_q, where None stands for zeros."""
+    """Return bias - log_q, where None means zeros."""
     if log_q is None:
         return None if bias is None else bias.to(like)
     return -log_q.to(like) if bias is None else bias.to(like) - log_q.to(like)

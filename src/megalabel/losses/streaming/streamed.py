@@ -70,7 +70,7 @@ def streamed(
         targets: dense [B, P] or :class:`megalabel.types.Targets`.
         temperature: a number, or a scalar tensor that may require a gradient.
         bias: [P] or a scalar tensor, added to the scores; may require a gradient.
-        mask: [B, P] bool, or what broadcasts to it; False takes the cell out.
+        mask: [B, P] bool, or what broadcasts to it; False removes the cell.
         log_q: [P], subtracted from the scores of negatives.
         block: columns per block; by default as many as fit the processor's cache.
         budget: bytes of working memory beyond inputs and gradients, 160 MiB by default; blocks

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from megalabel.losses.base import NONE, finite, row_max, row_sum, shares, spread
+from megalabel.losses.base import NONE, finite, row_max, row_sum, spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,15 +192,16 @@ class TopStream:
 
     The loss has ``_from_top(top, positives, share)``: differentiable terms of the positives
     [n] and of the negatives [B, k] (zeros if it has none). ``top`` [B, k] is sorted, -inf where
-    a row has fewer than k negatives. Ties at rank k are broken by the order of the columns.
+    a row has fewer than k negatives; ``share`` [n] is handed through. Ties at rank k are broken by the order of
+    the columns.
     """
 
     separable = False
     sparse = True
 
-    def __init__(self, loss: _FromTop, positives: Positives, ranks: Ranks, k: int) -> None:
+    def __init__(self, loss: _FromTop, positives: Positives, ranks: Ranks, k: int, share: Tensor) -> None:
         self._loss, self._positives, self._ranks, self._k = loss, positives, ranks, k
-        self._share = shares(positives, ranks)
+        self._share = share
         self._top = positives.scores.new_full((positives.shape[0], k), NONE)
         self._cols = torch.zeros_like(self._top, dtype=torch.int64)
 

@@ -18,6 +18,7 @@ class Published(Settings):
     """Published figures on one data set, with their source and the setting they were measured with."""
 
     data: str
+    variant: str = ""  # what the paper changes for these figures; empty for its main setting
     metrics: dict[str, float]
     source: str
     changes: tuple[str, ...] = ()  # key=value, where the published setting for this data differs from the recipe
@@ -26,7 +27,7 @@ class Published(Settings):
 
 
 def load_published(recipe: str | Path) -> list[Published]:
-    """Return the published figures of a recipe, one entry per data set; an empty list if there are none.
+    """Return the published figures of a recipe, one entry per data set and variant; an empty list if there are none.
 
     Args:
         recipe: the name of a recipe, or a recipe file of your own. The figures of ``DIR/NAME.yaml`` are read

@@ -39,10 +39,10 @@ function summary(explanation) {
 
 function heads(explanation) {
   const parts = explanation.heads.map((part) => ({ name: part.head, score: decimal(part.score), adds: part.adds }));
-  if (explanation.probability !== null) parts.push({ name: "frequency", score: "", adds: explanation.rest });
+  if (explanation.rest_by !== null) parts.push({ name: explanation.rest_by, score: "", adds: explanation.rest });
   const max = Math.max(...parts.map((part) => Math.abs(part.adds)), 1e-9);
   const cell = (text, kind = "td") => make(kind, kind === "th" ? { scope: "row" } : {}, text);
-  const total = explanation.probability === null ? "sum" : "log-odds";
+  const total = explanation.rest_by === "frequency" ? "log-odds" : "sum";
   return make(
     "table",
     {},

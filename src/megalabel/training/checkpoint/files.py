@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from megalabel.disk import flush_folder
 from megalabel.errors import DataError, WriteError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FileRecord",
-    "flush_folder",
     "hash_file",
     "is_rows",
     "load_tensors",
@@ -36,6 +36,7 @@ __all__ = [
 FileRecord = dict[str, Any]  # {"bytes": size, "sha256": hex digits}
 
 BLOCK = 1 << 24
+_LARGE = 1 << 20  # bytes that are worth a thread
 _ROWS = re.compile(r"rows-\d{5,}\.safetensors")
 _WORDS = 4  # of 64 bits that hold a SHA-256
 # The names of dtypes in a safetensors header.
@@ -91,11 +92,16 @@ def write_bytes(path: Path, parts: Iterable[Any]) -> FileRecord:
     digest, size = hashlib.sha256(), 0
     with path.open("xb", buffering=0) as out, ThreadPoolExecutor(1) as hashing:
         for block in _blocks(parts):
-            hashed = hashing.submit(digest.update, block)  # in the background while we write
+            hashed = None
+            if len(block) >= _LARGE:  # hash in the background while we write
+                hashed = hashing.submit(digest.update, block)
+            else:
+                digest.update(block)
             done = 0
             while done < len(block):
                 done += out.write(block[done:])
-            hashed.result()
+            if hashed is not None:
+                hashed.result()
             size += len(block)
         os.fsync(out.fileno())
     return {"bytes": size, "sha256": digest.hexdigest()}
@@ -106,17 +112,6 @@ def hash_file(path: Path) -> FileRecord:
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
         return {"bytes": stream.tell(), "sha256": digest.hexdigest()}
-
-
-def flush_folder(folder: Path) -> None:
-    """Flush the entries of a folder to the disk, so that a rename in it outlives a power cut."""
-    if os.name == "nt":
-        return  # Windows cannot open a folder; it keeps names in its own journal
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _blocks(parts: Iterable[Any]) -> Iterator[memoryview]:

@@ -23,7 +23,7 @@ def collect_state(
     network: Network, optimisers: Mapping[str, Optimizer]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
     """Return what all ranks have, the rows of this rank's own labels, and the scalars of the optimisers."""
-    tensors = {f"network.{name}": value for name, value in _state(network).items()}
+    tensors = {f"network.{name}": value for name, value in network.stored().items()}
     rows = {f"network.{name}" for name in network.sharded()}
     scalars = {}
     for group, optimiser in optimisers.items():
@@ -37,7 +37,7 @@ def collect_state(
 def load_weights(network: Network, checkpoint: Checkpoint) -> None:
     """Give a network its weights back: of rows of labels, those that are here."""
     rows = network.label_rows()
-    for name, value in _state(network).items():
+    for name, value in network.stored().items():
         value.copy_(checkpoint.part(f"network.{name}", network.row_owner(name) if name in rows else None))
 
 
@@ -53,11 +53,3 @@ def restore_optimisers(network: Network, optimisers: Mapping[str, Optimizer], ch
         }
         tensors = {name: checkpoint.part(f"{prefix}{name}", owner.get(name)) for name in names}
         restore_state(optimiser, tensors, checkpoint.state["optimisers"][group])
-
-
-def _state(network: Network) -> dict[str, Tensor]:
-    """Return every parameter once, and what else the modules say belongs to their state (a running mean, say)."""
-    parameters = dict(network.named_parameters())
-    again = {name for name, _ in network.named_parameters(remove_duplicate=False)}
-    buffers = {name: value for name, value in network.state_dict().items() if name not in again}
-    return {name: value.detach() for name, value in (parameters | buffers).items()}

@@ -5,9 +5,9 @@ A checkpoint is a folder ``000007-step-1200`` (the seventh save, after 1,200 ste
     tensors.safetensors  arrays.safetensors  state.json  manifest.json
 
 and, where several ranks trained, ``rows-00000.safetensors`` and so on: the rows of each rank's own
-labels. Any number of ranks can read it. It is filled under a hidden name, flushed to the disk and
-renamed: what has a visible name is complete. The manifest holds size and SHA-256 of every file;
-loading checks them and passes over what does not match. One run writes to a folder at a time.
+labels. Any number of ranks can read it. It is saved as everything is (:func:`megalabel.files.writing_folder`):
+what has a visible name is complete. The manifest holds size and SHA-256 of every file; loading checks them and
+passes over what does not match. One run writes to a folder at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -25,12 +25,16 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from torch import Tensor
 
+from megalabel.disk import flush_folder
+from megalabel.documents import check_regular, inside, read_json
 from megalabel.errors import DataError, WriteError
+from megalabel.files import writing_folder
 from megalabel.ranks import ALONE, Ranks
+from megalabel.settings import first_error
 from megalabel.training.checkpoint.files import (
-    flush_folder,
     hash_file,
     is_rows,
     load_tensors,
@@ -44,7 +48,24 @@ __all__ = ["Checkpoint", "list_checkpoints", "load_checkpoint", "save_checkpoint
 FORMAT = 1
 TENSORS, ARRAYS, STATE, MANIFEST = "tensors.safetensors", "arrays.safetensors", "state.json", "manifest.json"
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
-_LEFT = re.compile(r"\.\d{6,}-step-\d+\.(part|old)")
+_LEFT = re.compile(r"\.\d{6,}-step-\d+(\.[0-9a-f]+)?\.(part|old)")
+
+
+class ManifestFile(BaseModel):
+    """Size and hash of a file."""
+
+    model_config = ConfigDict(strict=True)
+    bytes: NonNegativeInt
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """What a manifest says."""
+
+    model_config = ConfigDict(strict=True)
+    step: NonNegativeInt
+    tags: list[str]
+    files: dict[str, ManifestFile]
 
 
 @dataclass(frozen=True)
@@ -111,50 +132,47 @@ def save_checkpoint(
     if ranks.alone:
         tensors, rows = {**tensors, **rows}, {}
     text = json.dumps(dict(state)).encode()
-    name = ranks.broadcast(lambda: _begin(folder, step))
-    temporary = folder / f".{name}.part"
-
-    def finish() -> None:
-        try:
-            files = {
-                **written,
-                TENSORS: write_tensors(temporary / TENSORS, tensors),
-                ARRAYS: write_tensors(temporary / ARRAYS, arrays or {}),
-                STATE: write_bytes(temporary / STATE, [text]),
-            }
-            manifest = {"format": FORMAT, "step": step, "tags": sorted(set(tags)), "files": files}
-            write_bytes(temporary / MANIFEST, [json.dumps({**manifest, "sha256": _seal(manifest)}, indent=1).encode()])
-            flush_folder(temporary)
-            temporary.rename(folder / name)
-            flush_folder(folder)
-        except OSError as error:
-            raise _failed(folder, error) from error
-
-    try:
+    with ExitStack() as saving:
+        name, hidden = ranks.broadcast(lambda: _begin(folder, step, saving))
+        temporary = folder / hidden
         written = {} if ranks.alone else write_rows(temporary, rows, ranks)
+
+        def finish() -> None:
+            try:
+                files = {
+                    **written,
+                    TENSORS: write_tensors(temporary / TENSORS, tensors),
+                    ARRAYS: write_tensors(temporary / ARRAYS, arrays or {}),
+                    STATE: write_bytes(temporary / STATE, [text]),
+                }
+                manifest = {"format": FORMAT, "step": step, "tags": sorted(set(tags)), "files": files}
+                sealed = {**manifest, "sha256": _seal(manifest)}
+                write_bytes(temporary / MANIFEST, [json.dumps(sealed, indent=1).encode()])
+                saving.close()
+            except (OSError, WriteError) as error:
+                raise _failed(folder, error) from error
+
         ranks.broadcast(finish)
-    finally:
-        if ranks.first:
-            shutil.rmtree(temporary, ignore_errors=True)
     if ranks.first:
         _prune(list_checkpoints(folder), max(keep, 1))
     return folder / name
 
 
-def _begin(folder: Path, step: int) -> str:
-    """Make the hidden folder of a new checkpoint and return its name to be."""
+def _begin(folder: Path, step: int, saving: ExitStack) -> tuple[str, str]:
+    """Start to save a new checkpoint; return its name and the hidden one that it is filled under."""
     try:
         _prepare(folder)
         earlier = list_checkpoints(folder)
         name = f"{_number(earlier[0]) + 1 if earlier else 1:06d}-step-{step}"
-        (folder / f".{name}.part").mkdir()
-    except OSError as error:
+        temporary = saving.enter_context(writing_folder(folder / name))
+    except (OSError, WriteError) as error:
         raise _failed(folder, error) from error
-    return name
+    return name, temporary.name
 
 
-def _failed(folder: Path, error: OSError) -> WriteError:
-    reason = (error.strerror or str(error)).lower()
+def _failed(folder: Path, error: OSError | WriteError) -> WriteError:
+    cause = error if isinstance(error, OSError) else error.__cause__
+    reason = (cause.strerror or str(cause)).lower() if isinstance(cause, OSError) else str(error)
     return WriteError(f"could not save a checkpoint, {reason}; earlier ones are kept", path=folder)
 
 
@@ -231,20 +249,24 @@ def _prune(newest_first: list[Path], keep: int) -> None:
 def _read_manifest(path: Path) -> dict[str, Any]:
     """Return a manifest that is whole, or raise a DataError."""
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
-        seal = manifest.pop("sha256")
-        if seal == _seal(manifest) and manifest["format"] == FORMAT:
-            return dict(manifest)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        manifest = read_json(path / MANIFEST)
+    except DataError as error:
         raise DataError("its manifest cannot be read", path=path) from error
-    what = "its manifest was changed" if seal != _seal(manifest) else f"it has format {manifest['format']}"
-    raise DataError(what, path=path)
+    if manifest.pop("sha256", None) != _seal(manifest):
+        raise DataError("its manifest was changed", path=path)
+    if manifest.get("format") != FORMAT:
+        raise DataError(f"it has format {manifest.get('format')!r:.60}", path=path)
+    try:
+        return Manifest.model_validate(manifest).model_dump()
+    except ValidationError as error:
+        raise DataError(f"its manifest says what none says ({first_error(error)})", path=path) from None
 
 
 def _check(path: Path, manifest: dict[str, Any]) -> None:
     """Raise a DataError for the first file that is not as it was written."""
     for name, record in manifest["files"].items():
         try:
+            check_regular(inside(path, name))
             file = hash_file(path / name)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
@@ -264,7 +286,7 @@ def _open(path: Path, notes: Iterable[str]) -> Checkpoint:
         step=manifest["step"],
         tags=tuple(manifest["tags"]),
         tensors=load_tensors(path / TENSORS),
-        state=json.loads((path / STATE).read_bytes()),
+        state=json.loads((path / STATE).read_bytes()),  # checked against the manifest
         arrays={name: tensor.numpy() for name, tensor in load_tensors(path / ARRAYS).items()},
         notes=tuple(notes),
         parts=tuple(load_tensors(path / name) for name in parts),

@@ -1,4 +1,4 @@
-"""Whether the processes of a run are about to do the same thing in the same place."""
+"""Check that all processes of a run have the same inputs and see the same folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_ranks"]
 
-_MARK = ".ranks"  # a file that the first rank leaves for a moment
+_MARK = ".ranks"  # a temporary file of rank 0
 
 
 def check_ranks(ranks: Ranks, identity: Mapping[str, str], labels: int, folder: Path) -> None:
@@ -24,8 +24,8 @@ def check_ranks(ranks: Ranks, identity: Mapping[str, str], labels: int, folder: 
     Args:
         ranks: the processes.
         identity: what must be the same on all, by name.
-        labels: how many there are; each rank needs one at least.
-        folder: of the run, which all must see.
+        labels: number of labels; each rank needs at least one.
+        folder: the run folder, which all ranks must see.
     """
     if ranks.alone:
         return

@@ -1,4 +1,4 @@
-"""Clusters of queries whose vectors lie with several ranks."""
+"""Clusters of queries whose vectors are distributed over ranks."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def cluster_queries(
 ) -> NDArray[np.int64]:
     """Return the clusters [total] that :func:`megalabel.batching.clusters.balanced_clusters` makes of all ranks' rows.
 
-    No rank sees the vectors of another: what is exchanged are two centres for every cluster and one
-    number for every row. Sums are added up in another order than in one process, so that a row that
-    lies as near to one centre as to the other, to seven digits, may come out on the other side.
+    No rank sees the vectors of another: the ranks exchange two centres per cluster and one number per row.
+    Sums are computed in a different order than in one process, so a row that is equally near to both centres,
+    to seven digits, may end up in the other half.
 
     Args:
-        vectors: [n, d] of the rows that are here.
-        rows: [n] their numbers among all, rising.
-        total: rows of all ranks.
-        size: rows per cluster at most.
-        seed: decides first centres and samples.
-        ranks: who has the other rows.
+        vectors: [n, d] of the rows of this rank.
+        rows: [n] their numbers among all rows, ascending.
+        total: number of rows of all ranks.
+        size: largest number of rows per cluster.
+        seed: seed of the first centres and samples.
+        ranks: the processes that hold the rows.
     """
     if ranks.alone:
         return balanced_clusters(vectors, size, seed=seed)
@@ -48,54 +48,54 @@ def cluster_queries(
 
 
 class _Rows:
-    """Rows of all ranks, as two_means wants them; see :class:`megalabel.graphs._two_means.Rows`."""
+    """Rows of all ranks in the form that two_means expects; see :class:`megalabel.graphs._two_means.Rows`."""
 
     def __init__(self, vectors: Tensor, rows: NDArray[np.int64], total: int, ranks: Ranks) -> None:
-        self.here, self.ranks = DenseRows(vectors), ranks
-        self.place = np.full(total, -1, dtype=np.int64)  # of each row among those that are here
-        self.place[rows] = np.arange(len(rows))
+        self.local, self.ranks = DenseRows(vectors), ranks
+        self.position = np.full(total, -1, dtype=np.int64)  # position of each row among those of this rank
+        self.position[rows] = np.arange(len(rows))
 
     def __len__(self) -> int:
-        return len(self.place)
+        return len(self.position)
 
     def differences(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
         """Return row ``first`` minus row ``second`` for each pair."""
-        vectors, scale = self.here.vectors, self.here.scale
-        found = vectors.new_zeros(len(first), vectors.shape[1])
+        vectors, scale = self.local.vectors, self.local.scale
+        differences = vectors.new_zeros(len(first), vectors.shape[1])
         for sign, which in ((1, first), (-1, second)):
-            local, mine = self._mine(which)
-            found[mine] += sign * vectors[local] * scale[local, None]
-        return self.ranks.sum(found)
+            index, mine = self._local(which)
+            differences[mine] += sign * vectors[index] * scale[index, None]
+        return self.ranks.sum(differences)
 
     def take(self, axes: Tensor, which: NDArray[np.int64]) -> Tensor:
         """Return some of the axes."""
-        return self.here.take(axes, which)
+        return self.local.take(axes, which)
 
     def put(self, axes: Tensor, which: NDArray[np.int64], new: Tensor) -> None:
         """Replace some of the axes."""
-        self.here.put(axes, which, new)
+        self.local.put(axes, which, new)
 
     def along(self, rows: NDArray[np.int64], group: NDArray[np.int64], axes: Tensor) -> NDArray[np.floating]:
-        """Return the product [n] of each row (rising) with the axis of its group."""
-        found = np.zeros(len(rows), dtype=np.float32)
-        mine = self.place[rows] >= 0
+        """Return the product [n] of each row (ascending) with the axis of its group."""
+        products = np.zeros(len(rows), dtype=np.float32)
+        mine = self.position[rows] >= 0
         if mine.any():
-            found[mine] = self.here.along(self.place[rows[mine]], group[mine], axes)
-        whole: NDArray[np.floating] = self.ranks.sum(torch.from_numpy(found)).numpy()
+            products[mine] = self.local.along(self.position[rows[mine]], group[mine], axes)
+        whole: NDArray[np.floating] = self.ranks.sum(torch.from_numpy(products)).numpy()
         return whole
 
     def halves(self, rows: NDArray[np.int64], starts: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.floating]]:
         """Return the axes between neighbouring means, and the length of the sums of rows [2 G]."""
-        local, mine = self._mine(rows)
-        before = torch.cat([mine.new_zeros(1, dtype=torch.int64), mine.cumsum(0)])  # rows that are here before each
+        index, mine = self._local(rows)
+        before = torch.cat([mine.new_zeros(1, dtype=torch.int64), mine.cumsum(0)])  # rows of this rank before each
         offsets = before[torch.from_numpy(starts).to(mine.device)]
-        weights = self.here.scale[local]
-        sums = self.ranks.sum(embedding_bag(local, self.here.vectors, offsets, mode="sum", per_sample_weights=weights))
+        weights = self.local.scale[index]
+        sums = self.ranks.sum(embedding_bag(index, self.local.vectors, offsets, mode="sum", per_sample_weights=weights))
         lengths: NDArray[np.floating] = torch.linalg.vector_norm(sums, dim=1).cpu().numpy()
         return normalize(sums[0::2]) - normalize(sums[1::2]), lengths
 
-    def _mine(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Return the places [m] of those rows that are here, and which [n] of them those are."""
-        place = torch.from_numpy(self.place[rows]).to(self.here.vectors.device)
-        mine = place >= 0
-        return place[mine], mine
+    def _local(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return the positions [m] of the rows that this rank holds, and a mask [n] of them."""
+        position = torch.from_numpy(self.position[rows]).to(self.local.vectors.device)
+        mine = position >= 0
+        return position[mine], mine

@@ -1,4 +1,4 @@
-"""Join the processes that ``torchrun`` has started, and leave with one clear line when one of them is lost."""
+"""Join the processes that ``torchrun`` started; if one of them is lost, stop with a one-line error."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 __all__ = ["LostRankError", "join"]
 
 TIMEOUT = 600.0  # seconds one rank waits for another
-_SOON = 5.0  # seconds until a rank that met an error leaves without the others
-_times = count()  # a store outlives a run: each has keys of its own
+_SOON = 5.0  # seconds until a rank with an error exits without waiting for the others
+_times = count()  # a store outlives a run, so each run has its own keys
 _AGAIN = "start again with --resume to go on from the last checkpoint, with as many ranks as you like"
 
 
 class LostRankError(MegalabelError):
-    """Another process of the run has died, or does not answer."""
+    """Another process of the run has died or does not respond."""
 
 
 @contextmanager
 def join(*, timeout: float = TIMEOUT) -> Iterator[Ranks]:
-    """Give this process its place among those ``torchrun`` has started; without torchrun it is alone.
+    """Join the processes that ``torchrun`` started; without torchrun there is a single process.
 
-    Ranks talk by gloo on a CPU and by NCCL on a GPU, of which each takes the one of its local number. The
-    first rank that meets a mistake raises it, the others leave quietly with exit code 2; so do all
-    when a rank dies or does not answer in time. Where torchrun is not at hand, RANK, WORLD_SIZE,
-    MASTER_ADDR and MASTER_PORT (and LOCAL_RANK, for GPUs) in the environment do as well.
+    Ranks communicate by gloo on a CPU and by NCCL on GPUs, where each uses the GPU of its local rank. The
+    first rank with an error raises it, and the others exit silently with code 2; so do all if a rank
+    dies or does not respond in time. Without torchrun, set RANK, WORLD_SIZE, MASTER_ADDR and
+    MASTER_PORT (and LOCAL_RANK, for GPUs) in the environment.
 
     Args:
         timeout: seconds that one rank waits for another.
@@ -66,7 +66,7 @@ def join(*, timeout: float = TIMEOUT) -> Iterator[Ranks]:
         except (MegalabelError, RuntimeError) as error:
             if not isinstance(error, MegalabelError) and not _is_lost(error):
                 raise
-            if not _speaks(store, rank):
+            if not _reports(store, rank):
                 raise SystemExit(2) from None
             if isinstance(error, MegalabelError):
                 raise
@@ -79,7 +79,7 @@ def join(*, timeout: float = TIMEOUT) -> Iterator[Ranks]:
 
 
 def _leave(store: Store, rank: int, world: int, patience: float) -> None:
-    """Let the first rank leave last: the store may be with it, and others may still want to look there."""
+    """Let rank 0 exit last: it may host the store, which the others may still need."""
     store.add("left", 1)
     end = time.monotonic() + patience
     while rank == 0 and store.add("left", 0) < world and time.monotonic() < end:
@@ -87,15 +87,17 @@ def _leave(store: Store, rank: int, world: int, patience: float) -> None:
 
 
 def _meet(timeout: float) -> tuple[Store, int, int]:
-    """Return the store all ranks share, the number of this one and how many there are."""
+    """Return the store that all ranks share, the number of this rank and the number of ranks."""
     where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
     try:
         store, rank, world = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
     except dist.DistNetworkError as error:
         taken = "address already in use" in str(error).lower() or "EADDRINUSE" in str(error)
-        what = f"the port {where} is in use" if taken else f"no other rank was met at {where} within {timeout:g} s"
+        what = f"the port {where} is in use" if taken else f"no other rank connected at {where} within {timeout:g} s"
         remedy = (
-            "choose another with torchrun --master-port, or --standalone" if taken else "see that rank 0 runs there"
+            "choose another with torchrun --master-port, or --standalone"
+            if taken
+            else "check that rank 0 runs at that address"
         )
         raise SettingError(what, remedy=remedy) from error
     except ValueError as error:
@@ -106,7 +108,7 @@ def _meet(timeout: float) -> tuple[Store, int, int]:
 
 def _start(store: Store, rank: int, world: int, timeout: float) -> Ranks:
     if rank:
-        os.environ["MEGALABEL_PROGRESS"] = "0"  # one rank speaks
+        os.environ["MEGALABEL_PROGRESS"] = "0"  # only rank 0 shows progress
     local = _number("LOCAL_RANK", 0)
     if local < torch.cuda.device_count():
         torch.cuda.set_device(local)
@@ -123,16 +125,16 @@ def _number(name: str, usual: int) -> int:
     return int(value or usual)
 
 
-def _speaks(store: Store, rank: int) -> bool:
-    """Say whether this rank is the first to meet an error; where nobody can tell, the second rank is."""
+def _reports(store: Store, rank: int) -> bool:
+    """Return whether this rank is the first with an error; without a store, assume rank 1 is."""
     with suppress(RuntimeError):
         store.set_timeout(timedelta(seconds=_SOON))
         return bool(store.add("errors", 1) == 1)
-    return rank == 1  # the store was with the first rank, which is gone
+    return rank == 1  # rank 0 hosted the store and is gone
 
 
 def _is_lost(error: RuntimeError) -> bool:
-    """Tell the end of a connection from a mistake of ours."""
+    """Return whether the error means a lost connection rather than a mistake of ours."""
     return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
 
 
@@ -142,11 +144,11 @@ def _ended_by_signal() -> Iterator[None]:
 
     def ended(number: int, frame: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise LostRankError("told to stop (SIGTERM), as happens when another rank has died", remedy=_AGAIN)
+        raise LostRankError("stopped by SIGTERM, as torchrun does when another rank has died", remedy=_AGAIN)
 
     try:
         before = signal.signal(signal.SIGTERM, ended)
-    except ValueError:  # not the main thread: whoever runs us handles signals
+    except ValueError:  # not the main thread: the caller handles signals
         yield
         return
     try:

@@ -24,8 +24,8 @@ _NONE, _DENSE, _SPARSE = range(3)
 def distinct_rows(gradient: Tensor) -> Tensor:
     """Return a gradient that is sparse in the rows with every row once, in ascending order.
 
-    ``coalesce`` sorts and copies whatever is not marked, and torch loses the mark when a gradient becomes
-    ``.grad``; rows that ascend already are only looked at, and shared.
+    ``coalesce`` sorts and copies every gradient that is not marked as coalesced, and torch loses the mark when a
+    gradient becomes ``.grad``; rows that are already ascending are returned without a copy.
 
     >>> gradient = torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.ones(2, 3), (4, 3), check_invariants=True)
     >>> rows = distinct_rows(gradient)
@@ -50,8 +50,8 @@ def clip_gradients(
 
     ``sharded`` are the parameters whose rows are split over the ranks: their norm is that of the rows
     of all ranks. Returns the norm before clipping. Sparse gradients are coalesced first (and stay so),
-    since entries of one row must be added before they are squared. When the norm is not
-    finite nothing is scaled: look at the returned number and do not step.
+    since entries of one row must be added before they are squared. If the norm is not
+    finite, nothing is scaled: check the returned norm and do not step.
 
     >>> first, second = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(3, 1))
     >>> first.grad = torch.tensor([3.0, 0.0])
@@ -117,8 +117,8 @@ def _buckets(parameters: list[Parameter]) -> Iterator[list[Parameter]]:
     """Yield parameters of one type and device that are sent together."""
     bucket: list[Parameter] = []
     for parameter in parameters:
-        alike = bucket and (parameter.dtype, parameter.device) == (bucket[0].dtype, bucket[0].device)
-        if bucket and (not alike or sum(other.numel() for other in bucket) + parameter.numel() > _BUCKET):
+        same_kind = bucket and (parameter.dtype, parameter.device) == (bucket[0].dtype, bucket[0].device)
+        if bucket and (not same_kind or sum(other.numel() for other in bucket) + parameter.numel() > _BUCKET):
             yield bucket
             bucket = []
         bucket.append(parameter)
@@ -127,7 +127,7 @@ def _buckets(parameters: list[Parameter]) -> Iterator[list[Parameter]]:
 
 
 def _sum_rows(table: Parameter, ranks: Ranks) -> Tensor:
-    """Return the sum of sparse gradients: by lists of rows, or whole where the lists would be longer than the table."""
+    """Return the sum of sparse gradients: by lists of rows, or dense if the lists would be longer than the table."""
     if table.grad is None:
         rows, values = torch.empty(0, dtype=torch.int64, device=table.device), table.new_empty(0, *table.shape[1:])
     else:

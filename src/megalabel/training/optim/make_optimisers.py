@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
@@ -16,7 +17,7 @@ from megalabel.recipes.optimisers import (
     RowAdagradSettings,
     SgdSettings,
 )
-from megalabel.training.optim.row_wise import LazyAdamW, RowAdagrad
+from megalabel.training.optim.row_wise import BlockSGD, LazyAdamW, RowAdagrad
 
 __all__ = ["make_optimisers"]
 
@@ -72,9 +73,15 @@ def _make(settings: OptimiserSettings, trained: list[tuple[str, nn.Parameter]]) 
         return RowAdagrad(parts, lr=settings.lr, eps=settings.eps)
     if isinstance(settings, LazyAdamWSettings):
         return LazyAdamW(parts, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+    half = [name for name, parameter in trained if parameter.dtype in (torch.float16, torch.bfloat16)]
+    if isinstance(settings, SgdSettings) and half:
+        return BlockSGD(parts, lr=settings.lr, momentum=settings.momentum)
     if isinstance(settings, SgdSettings):
         return SGD(parts, lr=settings.lr, momentum=settings.momentum)
     assert isinstance(settings, AdamWSettings)
+    if half:
+        what = f"training.tables.kind is 'adamw', which cannot train {half[0]} in half precision"
+        raise SettingError(what, remedy="choose sgd, row_adagrad or lazy_adamw")
     fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for _, p in trained)
     return AdamW(parts, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=fused)
 

@@ -14,8 +14,9 @@ from torch.optim import Optimizer
 from megalabel.errors import SettingError
 from megalabel.training.optim.gradients import distinct_rows
 
-__all__ = ["LazyAdamW", "RowAdagrad", "RowOptimiser", "touched_rows"]
+__all__ = ["BlockSGD", "LazyAdamW", "RowAdagrad", "RowOptimiser", "round_stochastically", "touched_rows"]
 
+_HALVES = (torch.float16, torch.bfloat16)
 BLOCK = 16_384  # rows per piece: bounds the memory of an update when every row is touched
 
 
@@ -86,7 +87,7 @@ class RowOptimiser(Optimizer):
         """Update distinct rows [n] of the table and their state from their gradient values [n, ...]."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what ``state_dict()`` gave, copied; dtypes stay (torch alone would cast them to the table's)."""
+        """Load a copy of a ``state_dict()`` and keep its dtypes (torch alone would cast them to the table's)."""
         super().load_state_dict(state_dict)
         places = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
         tables = dict(zip(places, chain.from_iterable(group["params"] for group in self.param_groups), strict=True))
@@ -103,8 +104,8 @@ class RowAdagrad(RowOptimiser):
         a_r <- a_r + mean_j g_rj^2
         w_r <- w_r - lr (g_r / (sqrt(a_r) + eps) + weight_decay w_r)
 
-    Other rows, their state included, stay bit for bit as they are; so weight decay acts on a
-    row when it is touched. The state of [n, d] is n numbers, where Adam keeps 2 n d.
+    Other rows and their state do not change at all, so weight decay acts on a row only when
+    it is touched. The state of [n, d] is n numbers, where Adam keeps 2 n d.
     Adagrad is from Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online
     Learning and Stochastic Optimization", JMLR 2011; sharing an accumulator within a row
     is the habit of recommendation models with large embedding tables.
@@ -140,7 +141,7 @@ class RowAdagrad(RowOptimiser):
         change = values / _per_row(scale, values)
         if group["weight_decay"]:
             change.add_(table.index_select(0, rows), alpha=group["weight_decay"])
-        table.index_add_(0, rows, change.to(table.dtype), alpha=-group["lr"])
+        _subtract(table, rows, change, group["lr"])
 
 
 class LazyAdamW(RowOptimiser):
@@ -207,7 +208,108 @@ class LazyAdamW(RowOptimiser):
         change = first.div_(scale)
         if group["weight_decay"]:
             change.add_(table.index_select(0, rows), alpha=group["weight_decay"])
-        table.index_add_(0, rows, change.to(table.dtype), alpha=-group["lr"])
+        _subtract(table, rows, change, group["lr"])
+
+
+class BlockSGD(Optimizer):
+    r"""Momentum SGD on half-precision tables, block by block; equals ``torch.optim.SGD`` but for rounding.
+
+        b <- momentum b + g + weight_decay w
+        w <- w - lr b
+
+    computed in float32 for a block of rows at a time. The momentum b has the type of the table, so that table,
+    gradient and state take half the memory of float32; both w and b are rounded by :func:`round_stochastically`.
+    Every step visits every row, as in Renee (Jain et al., MLSys 2023), whose gradient is dense.
+
+    >>> table = torch.nn.Parameter(torch.zeros(2, 1, dtype=torch.bfloat16))
+    >>> optimiser = BlockSGD([table], lr=0.5, momentum=0.5)
+    >>> for _ in range(2):
+    ...     table.grad = torch.tensor([[1.0], [0.0]], dtype=torch.bfloat16)
+    ...     optimiser.step()
+    >>> table.tolist()
+    [[-1.25], [0.0]]
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: float = 1e-3, *, momentum: float = 0.0, weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for table in group["params"]:
+                if table.grad is not None:
+                    self._update(table, table.grad, group)
+        return loss
+
+    def _update(self, table: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        gradient = distinct_rows(gradient) if gradient.is_sparse else gradient
+        momentum, decay = group["momentum"], group["weight_decay"]
+        if momentum and not self.state[table]:
+            self.state[table]["momentum_buffer"] = torch.zeros_like(table)
+        for begin in range(0, len(table), BLOCK):
+            block = slice(begin, begin + BLOCK)
+            weights = table[block].to(_state_dtype(table), copy=True)
+            change = _dense_block(gradient, block, weights)
+            if decay:
+                change.add_(weights, alpha=decay)
+            if momentum:
+                buffer = self.state[table]["momentum_buffer"][block]
+                change.add_(buffer, alpha=momentum)
+                buffer.copy_(round_stochastically(change, table.dtype))
+            table[block] = round_stochastically(weights.sub_(change, alpha=group["lr"]), table.dtype)
+
+
+def round_stochastically(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Round float32 to float16 or bfloat16, up or down at random, so that the mean of the result is the value.
+
+    A value goes to the nearer of its two neighbours with the larger chance (Gupta et al. 2015, "Deep learning with
+    limited numerical precision", section 3): many steps that are each too small to move a half-precision number add
+    up. Draws from torch's generator. Values are clipped to the largest number of the type. Other types are not
+    rounded.
+
+    >>> torch.manual_seed(0) and None
+    >>> steps = torch.full((10_000,), 1 + 2**-10)  # bfloat16 has no number between 1 and 1 + 2**-7
+    >>> rounded = round_stochastically(steps, torch.bfloat16)
+    >>> sorted(set(rounded.tolist())), round((rounded.double().mean() - 1).item() * 2**10)
+    ([1.0, 1.0078125], 1)
+    """
+    if dtype not in _HALVES:
+        return values.to(dtype)
+    largest = torch.finfo(dtype).max
+    values = values.clamp(-largest, largest)
+    dropped = 16 if dtype == torch.bfloat16 else 13  # bits of the mantissa
+    noise = torch.randint(1 << dropped, values.shape, dtype=torch.int32, device=values.device)
+    rounded = (values.view(torch.int32) + noise).bitwise_and_(-(1 << dropped)).view(torch.float32)
+    if dtype == torch.float16:  # below 2**-14 its numbers lie 2**-24 apart
+        small = (values * 2.0**24 + noise * 2.0**-13).floor_() * 2.0**-24
+        rounded = torch.where(values.abs() < 2.0**-14, small, rounded)
+    return rounded.clamp_(-largest, largest).to(dtype)
+
+
+def _subtract(table: Tensor, rows: Tensor, change: Tensor, lr: float) -> None:
+    """Subtract lr x change from rows of a table; a half-precision table is rounded stochastically."""
+    if table.dtype in _HALVES:
+        exact = table.index_select(0, rows).float().sub_(change, alpha=lr)
+        table.index_copy_(0, rows, round_stochastically(exact, table.dtype))
+    else:
+        table.index_add_(0, rows, change.to(table.dtype), alpha=-lr)
+
+
+def _dense_block(gradient: Tensor, block: slice, like: Tensor) -> Tensor:
+    """Return a copy of rows of a gradient in the type of ``like``; a sparse one has distinct ascending rows."""
+    if not gradient.is_sparse:
+        return gradient[block].to(like.dtype, copy=True)
+    rows = gradient.indices()[0]
+    first, last = torch.searchsorted(rows, torch.tensor([block.start, block.stop], device=rows.device)).tolist()
+    values = gradient.values()[first:last].to(like.dtype)
+    return torch.zeros_like(like).index_copy_(0, rows[first:last] - block.start, values)
 
 
 def _per_row(numbers: Tensor, values: Tensor) -> Tensor:

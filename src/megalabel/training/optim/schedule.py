@@ -32,25 +32,32 @@ class Schedule:
 
     decay(x) is 0 (constant), x (linear) or (1 - cos(pi x)) / 2 (cosine; Loshchilov and
     Hutter, "SGDR", ICLR 2017, equation 5, without restarts). No step has rate zero before
-    T. There is no state but the step number, so a resumed run needs nothing else.
+    T. The result is multiplied by ``milestone_factor`` for each of the ``milestones`` that the step has
+    reached. The only state is the step number, so a resumed run needs nothing else.
 
     >>> schedule = Schedule("linear", total_steps=6, warmup_steps=2)
     >>> [round(schedule.factor(step), 2) for step in range(7)]
     [0.33, 0.67, 1.0, 0.75, 0.5, 0.25, 0.0]
+    >>> halved = Schedule("constant", total_steps=6, milestones=(2, 4))
+    >>> [halved.factor(step) for step in range(6)]
+    [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
     """
 
     kind: str = "linear"
     total_steps: int = 1
     warmup_steps: int = 0
     final: float = 0.0  # share of the base rate that is left at the end
+    milestones: tuple[int, ...] = ()  # steps
+    milestone_factor: float = 0.5
 
     def factor(self, step: int) -> float:
-        """Return what the base rate is multiplied by at a step."""
+        """Return the factor of the base rate at a step."""
         self._check()
+        reached = self.milestone_factor ** sum(step >= milestone for milestone in self.milestones)
         if step < self.warmup_steps:
-            return (step + 1) / (self.warmup_steps + 1)
+            return reached * (step + 1) / (self.warmup_steps + 1)
         progress = (step - self.warmup_steps) / max(self.total_steps - self.warmup_steps, 1)
-        return 1 - (1 - self.final) * DECAYS[self.kind](min(progress, 1.0))
+        return reached * (1 - (1 - self.final) * DECAYS[self.kind](min(progress, 1.0)))
 
     def apply(self, step: int, optimisers: Iterable[Optimizer]) -> float:
         """Set the rate of every group of every optimiser for this step; return the factor.
@@ -69,6 +76,6 @@ class Schedule:
             raise SettingError(f"unknown schedule {self.kind!r}", remedy=nearest(self.kind, DECAYS))
         if not 0 <= self.warmup_steps <= self.total_steps or self.total_steps < 1:
             what = f"a warm-up of {self.warmup_steps} steps in a training of {self.total_steps}"
-            raise SettingError(what, remedy="choose a warm-up of 0 steps or more that fits in")
+            raise SettingError(what, remedy="choose a warm-up that fits in: training.warmup_steps, or training.warmup")
         if not 0 <= self.final <= 1:
             raise SettingError(f"final is {self.final}", remedy="give the share of the rate left at the end, 0 to 1")

@@ -43,9 +43,9 @@ def flatten_state(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, An
 
 
 def restore_state(optimiser: Optimizer, tensors: Mapping[str, Tensor], scalars: Mapping[str, Any]) -> None:
-    """Load what :func:`flatten_state` returned, also after a trip through JSON.
+    """Load the result of :func:`flatten_state`, also after a round trip through JSON.
 
-    Tensors are copied, so they may lie in a mapped file. State of other parameters raises a
+    Tensors are copied, so they may be mapped from a file. State of other parameters raises a
     DataError and changes nothing.
     """
     groups = [dict(group) for group in scalars["groups"]]
@@ -73,7 +73,7 @@ def restore_state(optimiser: Optimizer, tensors: Mapping[str, Tensor], scalars: 
 
 
 def row_state(optimiser: Optimizer, names: Iterable[str], tables: Mapping[str, Tensor]) -> set[str]:
-    """Return those names of state with a number or more for each row of the named tables.
+    """Return the names of state with at least one number per row of these tables.
 
     >>> import torch
     >>> table = torch.nn.Parameter(torch.zeros(2, 3))

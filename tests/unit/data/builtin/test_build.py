@@ -36,7 +36,7 @@ def test_unknown_name_offers_the_nearest():
         build("qqq")
 
 
-def test_say_is_told_what_was_found(wordnet_folder, cache):
+def test_say_receives_messages(wordnet_folder, cache):
     said = []
     build(f"wordnet:path={wordnet_folder}", say=said.append)
     build(f"wordnet:path={wordnet_folder}", say=said.append)

@@ -55,12 +55,12 @@ def test_lists_packed_as_apt_does(tool, data, packages_file, tmp_path, fingerpri
     assert fingerprint(build(f"debian:path={packed}")) == fingerprint(data)
 
 
-def test_nothing_to_unpack_with(packages_file, tmp_path, monkeypatch, cache):
+def test_no_program_to_unpack(packages_file, tmp_path, monkeypatch, cache):
     monkeypatch.setattr(debian, "APT", str(tmp_path / "no-apt"))
     monkeypatch.setattr(debian, "UNPACKERS", {b"\x04\x22\x4d\x18": "no-such-tool"})
     path = tmp_path / "x_Packages.lz4"
     path.write_bytes(b"\x04\x22\x4d\x18 and more")
-    with pytest.raises(DataError, match="there is nothing here to unpack no-such-tool files with"):
+    with pytest.raises(DataError, match="no program to unpack no-such-tool files"):
         build(f"debian:path={path}")
 
 
@@ -73,7 +73,7 @@ def test_two_lists_make_one_set(packages_file, tmp_path, cache):
     assert len(data.train) + len(data.test) > 550
 
 
-def test_not_there(tmp_path, monkeypatch):
+def test_missing_source(tmp_path, monkeypatch):
     monkeypatch.setattr(debian, "LISTS", tmp_path / "lists")
     with pytest.raises(DataError, match="lists: no such file or folder; run apt-get update"):
         build("debian")
@@ -86,11 +86,11 @@ def test_not_there(tmp_path, monkeypatch):
     ("content", "said"),
     [
         (b"", "the file is empty"),
-        (gzip.compress(b"Package: a\n" * 50, mtime=0)[:-9], "the packed file is broken"),
-        (lzma.compress(b"Package: a\n" * 50)[:-9], "the packed file is broken"),
-        (b"\x04\x22\x4d\x18 broken", "the packed file is broken|nothing here to unpack"),
+        (gzip.compress(b"Package: a\n" * 50, mtime=0)[:-9], "the compressed file is damaged"),
+        (lzma.compress(b"Package: a\n" * 50)[:-9], "the compressed file is damaged"),
+        (b"\x04\x22\x4d\x18 broken", "the compressed file is damaged|nothing here to unpack"),
         (b"Package: a\nDescription: \xff\xfe\n", "not UTF-8"),
-        (b"hello\n", "no package here names another one"),
+        (b"hello\n", "no package in these lists depends on another"),
         (b"Package: aa\nDepends: aa, ghost\n", "debian: 0 points are too few"),
     ],
 )

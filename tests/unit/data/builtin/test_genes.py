@@ -29,7 +29,7 @@ def test_small_databases(genes_folder, cache):
     assert data.licence.startswith("Gene Ontology, CC BY 4.0")
 
 
-def test_what_counts(genes_folder, cache):
+def test_annotations_that_count(genes_folder, cache):
     data = build(f"genes:path={genes_folder}")
     for number in (0, 17, 1_299):
         family = number % 10
@@ -57,7 +57,7 @@ def test_libraries_of_r(genes_folder, cache, monkeypatch, fingerprint):
     assert fingerprint(build("genes")) == fingerprint(build(f"genes:path={genes_folder}"))
 
 
-def test_not_there(genes_folder, tmp_path, monkeypatch):
+def test_missing_source(genes_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(genes, "LIBRARIES", (str(tmp_path),))
     with pytest.raises(DataError, match=r"no org.Hs.eg.sqlite on this machine; on Debian apt install r-bioc-org.hs.eg"):
         build("genes")
@@ -83,7 +83,7 @@ def test_no_annotation(genes_folder, cache):
         build(f"genes:path={genes_folder}")
 
 
-def test_databases_are_left_as_they_are(genes_folder, cache):
+def test_databases_are_not_changed(genes_folder, cache):
     def files():
         return {path: path.read_bytes() for path in genes_folder.rglob("*") if path.is_file()}
 

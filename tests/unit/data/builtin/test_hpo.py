@@ -28,7 +28,7 @@ def test_small_ontology(hpo_folder, cache):
     assert data.licence.startswith("Human Phenotype Ontology")
 
 
-def test_what_counts(hpo_folder, cache):
+def test_annotations_that_count(hpo_folder, cache):
     data = build(f"hpo:path={hpo_folder}")
     for i in (0, 3, 30, 59):
         wanted = {f"HP:{(i + step) % 12:07d}" for step in range(3)}  # old uids are read as new ones
@@ -53,7 +53,7 @@ def test_content_is_the_key(hpo_folder, cache):
     assert "Token 3" in texts_of(build(f"hpo:path={hpo_folder}").labels)["HP:0000003"]
 
 
-def test_not_there(tmp_path, monkeypatch):
+def test_missing_source(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"there are no hp.obo and phenotype.hpoa in this folder; pip install"):
         build(f"hpo:path={tmp_path}")
     monkeypatch.setattr(hpo, "_package", lambda: None)
@@ -76,7 +76,12 @@ def test_package_is_found_and_not_imported(hpo_folder, tmp_path, cache, monkeypa
     ("name", "old", "new", "said"),
     [
         ("phenotype.hpoa", "hpo_id\t", "term\t", r"phenotype.hpoa:2: the first line must name the columns database_id"),
-        ("phenotype.hpoa", "OMIM:100059\t", "broken\n\tOMIM:100059\t", r"phenotype.hpoa:\d+: this line has 1 columns"),
+        (
+            "phenotype.hpoa",
+            "OMIM:100059\t",
+            "broken\n\tOMIM:100059\t",
+            r"phenotype.hpoa:\d+: this line has only 1 columns",
+        ),
         ("hp.obo", "[Term]", "[Typedef]", r"hp.obo: there is no \[Term\] in this file"),
         ("hp.obo", "HP:", "MP:", "hpo: 0 points are too few"),
     ],

@@ -70,7 +70,7 @@ def test_keep_labels_keeps_every_label(items, seed):
 def test_labels_with_too_many_points_are_dropped():
     pairs = [(i, 0) for i in range(1, 50)] + [(i, 50 + i % 5) for i in range(1, 50)]
     items = Items([f"item {i}" for i in range(60)], [f"i{i}" for i in range(60)], np.array(pairs))
-    data = split_items(items, **WORDS, share=0.2, seed=0, most_points=20)
+    data = split_items(items, **WORDS, share=0.2, seed=0, max_points=20)
     assert "i0" not in data.labels.uids
     assert data.counts.max() <= 20
     assert np.diff(data.train.targets.indptr).min() == 1

@@ -87,7 +87,7 @@ def test_from_the_inside_out():
     assert NAMES.find("lower", 11) == 12
 
 
-def test_the_origin_is_never_meant():
+def test_the_origin_is_never_returned():
     assert NAMES.find("merge", 1) == 0
     assert NAMES.find("pandas.merge", 0) is None
 

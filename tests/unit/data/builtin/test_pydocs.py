@@ -93,7 +93,7 @@ def test_second_time_comes_from_the_cache(real, monkeypatch, fingerprint):
         build("pydocs:packages=scipy+numpy,seed=1")
 
 
-def test_own_process_is_left_alone(numpydoc_package, cache, monkeypatch, capfd):
+def test_packages_are_imported_in_another_process(numpydoc_package, cache, monkeypatch, capfd):
     monkeypatch.syspath_prepend(str(numpydoc_package))
     build("pydocs:packages=tinydoc")
     assert "tinydoc" not in sys.modules
@@ -102,7 +102,7 @@ def test_own_process_is_left_alone(numpydoc_package, cache, monkeypatch, capfd):
 
 
 @pytest.mark.filterwarnings("ignore:noise")
-def test_odd_modules(numpydoc_package, monkeypatch, capfd):
+def test_modules_that_misbehave(numpydoc_package, monkeypatch, capfd):
     monkeypatch.syspath_prepend(str(numpydoc_package))
     monkeypatch.setattr(sys, "modules", sys.modules.copy())
     seen = []
@@ -118,14 +118,14 @@ def test_odd_modules(numpydoc_package, monkeypatch, capfd):
     assert not any("hidden" in path or "join" in path or "OrderedDict" in path for path in paths)
 
 
-def test_package_that_breaks_off(numpydoc_package, cache, monkeypatch):
+def test_a_package_that_crashes(numpydoc_package, cache, monkeypatch):
     (numpydoc_package / "crashdoc").mkdir()
     (numpydoc_package / "crashdoc" / "__init__.py").write_text("import os\nos._exit(7)\n")
     monkeypatch.syspath_prepend(str(numpydoc_package))
     monkeypatch.setattr(pydocs, "_version", lambda package: "1.0")
     said = []
     data = build("pydocs:packages=tinydoc+crashdoc", say=said.append)
-    assert said[0] == "pydocs: crashdoc is left out, for it could not be read"
+    assert said[0] == "pydocs: crashdoc is skipped, it could not be read"
     assert len(data.train) > 10
     assert not list(cache.rglob("entry.json"))  # another time it may work
     with pytest.raises(DataError, match="no See Also section in crashdoc"):

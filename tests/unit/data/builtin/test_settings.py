@@ -42,7 +42,7 @@ def test_home_in_a_path(monkeypatch):
         ("points=3,points=4", "x: points is set twice"),
     ],
 )
-def test_mistakes_are_one_clear_line(text, said):
+def test_mistakes_give_one_line(text, said):
     with pytest.raises(SettingError) as error:
         parse_settings("x", text, ALLOWED)
     assert str(error.value).startswith(said)

@@ -71,7 +71,7 @@ def test_one_easy_positive():
     assert len(set(data.train.texts)) == len(data.train)
 
 
-def test_random_pairs_are_for_memory_only():
+def test_random_pairs_can_only_be_memorised():
     data = build("synthetic:points=200,labels=50,kind=random-pairs")
     assert all(named(data, text) == [] for text in data.train.texts)
     place = {uid: row for row, uid in enumerate(data.train.uids)}
@@ -93,7 +93,7 @@ def test_more_labels_per_point_than_labels():
 
 
 @pytest.mark.parametrize("size", [10, 1_000, 1_000_000, 1_000_001])
-def test_every_number_has_a_word_of_its_own(size):
+def test_every_number_has_a_unique_word(size):
     numbers = np.unique(np.r_[np.arange(min(size, 50_000)), np.linspace(0, size - 1, 5_000, dtype=np.int64)])
     words = Words(size).join(numbers[:, None])
     assert len(set(words)) == len(numbers)

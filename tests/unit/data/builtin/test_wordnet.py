@@ -49,7 +49,7 @@ def test_content_is_the_key(wordnet_folder, cache):
     assert "hugely: in a very huge way" in [*again.train.texts, *again.test.texts]
 
 
-def test_not_there(tmp_path, monkeypatch):
+def test_missing_source(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"there are no data.noun.*apt install wordnet-base, or give wordnet:path="):
         build(f"wordnet:path={tmp_path}")
     monkeypatch.setattr(wordnet, "FOLDERS", (str(tmp_path),))

@@ -25,7 +25,7 @@ GOOD = {
 }
 
 
-def test_queries_go_where_the_qrels_name_them(make):
+def test_qrels_assign_queries_to_splits(make):
     folder = make(GOOD | {"qrels/dev.tsv": HEADER + "q1\td3\t1\n"})
     assert detect(folder) == ("beir", "it holds corpus.jsonl and queries.jsonl")
     data = read(folder, Options())
@@ -65,7 +65,7 @@ def test_scores(make, scores, expected):
         ({"qrels/train.tsv": HEADER + "q1\td1\tgood\n"}, ["train.tsv:2: score 'good'"]),
         ({"qrels/train.tsv": HEADER + "q1\td1\t1.5\n"}, ["train.tsv: score 1.5", "(0, 1]"]),
         ({"qrels/train.tsv": HEADER + "q1\td1\n"}, ["train.tsv:2: 2 cells, but the header has 3"]),
-        ({"qrels/train.tsv": "q1\td1\t1\n"}, ["train.tsv:1: a header 'query-id corpus-id score' was expected"]),
+        ({"qrels/train.tsv": "q1\td1\t1\n"}, ["train.tsv:1: expected a header 'query-id corpus-id score'"]),
         ({"qrels/train.tsv": HEADER + "q1\td1\t0\n"}, ["train.tsv: no row of this file has a label"]),
         ({"qrels/train.tsv": ""}, ["train.tsv: the file is empty"]),
         (
@@ -77,16 +77,16 @@ def test_scores(make, scores, expected):
         ({"corpus.jsonl": CORPUS + '{"_id": "d4"'}, ["corpus.jsonl:4: broken JSON"]),
     ],
 )
-def test_bad_files_are_told_with_file_and_line(refused, files, parts):
+def test_invalid_files_give_errors_with_file_and_line(refused, files, parts):
     refused("beir", GOOD | files, *parts)
 
 
-def test_a_set_for_testing_only_says_so(refused):
+def test_a_test_only_set_is_an_error(refused):
     files = {name: text for name, text in GOOD.items() if "train" not in name}
     refused("beir", files, "there is no qrels/train.tsv", "for testing only")
 
 
-def test_one_query_id_cannot_stand_for_two_points(tmp_path):
+def test_a_query_id_cannot_belong_to_two_points(tmp_path):
     data = Dataset.from_lists([("a", [0]), ("b", [0])], [("c", [0])], ["x"])
     same = Split(data.train.texts, data.train.targets, ["q", "q"])
     for bad in (data.replace(train=same), data.replace(test=Split(["c"], data.test.targets, ["trn-0"]))):

@@ -10,7 +10,7 @@ names = st.text(st.sampled_from('ab|;, \x1e\x1f[]"\\1'), max_size=4)
 
 
 @given(st.lists(names, min_size=1, max_size=6, unique=True), st.data())
-def test_what_is_joined_is_split_again(uids, data):
+def test_joined_labels_are_split_again(uids, data):
     """Whatever the uids are, the reader finds the separator the writer chose."""
     rows = data.draw(st.lists(st.lists(st.integers(0, len(uids) - 1), unique=True), min_size=1, max_size=6))
     join, _ = joiner(uids)

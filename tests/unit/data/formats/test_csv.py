@@ -43,7 +43,7 @@ def test_without_a_label_table_labels_are_named_by_the_cells(make):
         (["a|b", "b"], None, ["a", "b"]),
         (["a;b", "b"], None, ["a", "b"]),
         (['"a,b"', "b"], None, ["a", "b"]),
-        (["a;b|c", "b"], None, ["a;b", "b", "c"]),
+        (["a;b|c", "b", "c"], "|", ["a;b", "b", "c"]),
         (["a b", "b"], None, ["a b", "b"]),
         (["a b", "b"], " ", ["a", "b"]),
         (["a/b", "b"], "/", ["a", "b"]),
@@ -93,7 +93,7 @@ def test_columns_in_any_case_or_given(make):
     assert (data.train.texts, data.train.uids) == (["q"], ["b"])
 
 
-def test_weights_stand_in_a_column_of_their_own(make):
+def test_weights_are_in_a_separate_column(make):
     files = {"train.csv": "text,labels,weights\none,a|b,0.5|1\ntwo,a,0.25\nthree,,\n", "test.csv": "text,labels\nx,a\n"}
     data = read(make(files), Options())
     np.testing.assert_array_equal(data.train.targets.toarray(), [[0.5, 1], [0.25, 0], [0, 0]])
@@ -170,7 +170,7 @@ def test_a_very_long_cell(make):
         ({"train.csv": "text,labels,weights\none,r|g,1.5|1\n"}, ["train.csv:2: weight 1.5"]),
     ],
 )
-def test_bad_tables_are_told_with_file_and_line(refused, files, parts):
+def test_invalid_tables_give_errors_with_file_and_line(refused, files, parts):
     refused("csv", GOOD | files, *parts)
 
 

@@ -86,7 +86,7 @@ def test_explicit_zeros_are_dropped(make):
         (npz([[1, 0, 1], [0, 1, 0]])[:200], "Y.trn.npz: "),
     ],
 )
-def test_a_bad_matrix_is_one_line(refused, content, said):
+def test_an_invalid_matrix_gives_one_line(refused, content, said):
     refused("dexml", GOOD | {"Y.trn.npz": content}, said)
 
 
@@ -116,7 +116,7 @@ def test_missing_texts(refused, missing):
         ('{"uid": "x"}\n{\n', "trn_X.rows.jsonl:2: broken JSON"),
     ],
 )
-def test_a_bad_side_file_is_told_with_its_line(refused, side, said):
+def test_side_file_errors_have_the_line(refused, side, said):
     refused("dexml", GOOD | {"raw/trn_X.rows.jsonl": side}, said)
 
 

@@ -77,7 +77,7 @@ def test_uids_may_be_numbers(make):
         ({"uid": 1.5}, '"uid" must be a text'),
     ],
 )
-def test_a_bad_point_is_told_with_file_and_line(refused, changes, said):
+def test_invalid_point_errors_have_file_and_line(refused, changes, said):
     refused("folder", GOOD | {"trn.jsonl": TRAIN + point(**changes)}, "trn.jsonl:3: ", said)
 
 
@@ -95,7 +95,7 @@ def test_a_bad_point_is_told_with_file_and_line(refused, changes, said):
         ('{"uid": "a", "text": "one"}', 'the key "labels" is missing'),
     ],
 )
-def test_a_bad_line_is_told_with_file_and_line(refused, line, said):
+def test_invalid_line_errors_have_file_and_line(refused, line, said):
     refused("folder", GOOD | {"trn.jsonl": TRAIN + line}, "trn.jsonl:3: ", said)
 
 
@@ -117,7 +117,7 @@ def test_no_positives_at_all(refused):
     refused("folder", GOOD | {"trn.jsonl": "\n"}, "trn.jsonl: this file holds no points")
 
 
-def test_gzip_that_is_none_cut_or_broken(refused):
+def test_invalid_truncated_or_damaged_gzip(refused):
     files = {"lbl.jsonl": LABELS, "tst.jsonl": TEST}
     packed = gzip.compress(TRAIN.encode() * 500)
     broken = packed[:40] + bytes([packed[40] ^ 0xFF]) + packed[41:]
@@ -128,7 +128,7 @@ def test_gzip_that_is_none_cut_or_broken(refused):
     refused("folder", files | {"trn.jsonl.gz": broken}, "trn.jsonl.gz")
 
 
-def test_a_damaged_checksum_is_found(refused):
+def test_a_damaged_checksum_is_detected(refused):
     packed = bytearray(gzip.compress(TRAIN.encode()))
     packed[-6] ^= 0xFF
     refused(
@@ -148,7 +148,25 @@ def test_a_held_out_share_is_not_capped(make):
     assert (len(data.train), len(data.test)) == (12_500, 12_500)
 
 
-def test_weights_may_stand_on_some_rows_only(make):
+def test_weights_may_be_on_some_rows_only(make):
     rows = point() + point(labels=[1], weights=[0.25]) + point(labels=[0, 1])
     data = read(make(GOOD | {"trn.jsonl": rows}), Options())
     np.testing.assert_array_equal(data.train.targets.toarray(), [[1, 0], [0, 0.25], [1, 1]])
+
+
+def test_duplicate_keys_are_refused_with_their_line(refused):
+    row = '{"uid": "a", "text": "x", "labels": [0], "labels": [1]}'
+    refused("folder", GOOD | {"trn.jsonl": row}, "trn.jsonl:1: invalid JSON (duplicate key 'labels')")
+
+
+def test_filter_pairs_that_are_relevant_are_reported(make):
+    lines = []
+    folder = make(GOOD | {"filter_trn.txt": "0 0\n0 1\n1 0\n1 1\n"})
+    data = read(folder, Options(say=lines.append))
+    relevant = int(data.train.targets[:2, :2].nnz)
+    assert lines == [f"{relevant} of the 4 train filter pairs are relevant as well and can never be right"]
+
+
+@pytest.mark.parametrize("pair", ["[1e300, 1]", "[-1, 1]", "[1, 0]", "[1, -2]", "[9e99, 9e99]", "[1]", '["a", 1]'])
+def test_propensity_constants_that_give_no_weights(refused, pair):
+    refused("folder", GOOD | {"card.json": f'{{"propensity": {pair}}}'}, "card.json: propensity")

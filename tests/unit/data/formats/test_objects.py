@@ -103,7 +103,7 @@ def test_arrays_in_a_pandas_column():
     assert dense(from_frames(rows, rows, labels=["x", "y"]).train) == [[1, 1], [0, 1]]
 
 
-def test_mistakes_are_one_line(frame):
+def test_mistakes_give_one_line(frame):
     good = frame(ROWS)
     with pytest.raises(DataError, match=r"the test frame: no text column among: foo, tags; .*text_column="):
         from_frames(good, frame({"foo": ["x"], "tags": [["a"]]}))

@@ -8,7 +8,9 @@ from pyarrow import parquet
 
 from megalabel.data.formats import Options, detect
 from megalabel.data.formats.parquet import read
-from megalabel.errors import MissingExtraError
+from megalabel.data.load import load
+from megalabel.data.save import save
+from megalabel.errors import DataError, MissingExtraError
 
 
 def pack(**columns):
@@ -69,8 +71,8 @@ def test_whole_numbers_without_a_label_table_are_names_in_order(make):
     ("content", "said"),
     [
         (b"", "train.parquet"),
-        (b"PAR1 no", "train.parquet: this is not a Parquet file, or a broken one"),
-        (TRAIN[:-30], "train.parquet: this is not a Parquet file, or a broken one"),
+        (b"PAR1 no", "train.parquet: not a Parquet file, or a damaged one"),
+        (TRAIN[:-30], "train.parquet: not a Parquet file, or a damaged one"),
         (pack(uid=["a"], labels=[["r"]]), "train.parquet: no text column among: uid, labels"),
         (pack(text=["a", None], labels=[["r"], ["g"]]), "train.parquet:2: the text of this row is missing"),
         (pack(text=[1.5], labels=[["r"]]), "train.parquet:1: text must be a text, not 1.5"),
@@ -90,7 +92,7 @@ def test_whole_numbers_without_a_label_table_are_names_in_order(make):
         ),
     ],
 )
-def test_bad_tables_are_told_with_file_and_row(refused, content, said):
+def test_invalid_tables_give_errors_with_file_and_row(refused, content, said):
     refused("parquet", GOOD | {"train.parquet": content}, said)
 
 
@@ -120,3 +122,35 @@ def test_a_missing_pyarrow_says_what_to_install(make, monkeypatch):
     with pytest.raises(MissingExtraError) as error:
         read(folder, Options())
     assert str(error.value) == "reading Parquet needs the package pyarrow; pip install 'megalabel[parquet]'"
+
+
+def test_one_bit_of_a_page_is_noticed(tmp_path):
+    """Written plainly so that the text stands in the file; without checksums the change would be read as data."""
+    frame = pa.table({"uid": ["a", "b"], "text": ["a red shoe", "hat"], "labels": [["x"], ["x"]]})
+    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    parquet.write_table(frame, tmp_path / "train.parquet", write_page_checksum=True, **plain)
+    parquet.write_table(frame, tmp_path / "test.parquet")
+    content = (tmp_path / "train.parquet").read_bytes()
+    (tmp_path / "train.parquet").write_bytes(content.replace(b"a red shoe", b"a bed shoe", 1))
+    with pytest.raises(DataError, match=r"train.parquet: .*(CRC|checksum)"):
+        read(tmp_path, Options())
+
+
+def test_pages_are_written_with_checksums(tmp_path):
+    """A file whose bytes of data are changed is refused."""
+    data = load("synthetic:points=400,labels=30")
+    save(data, tmp_path / "set", format="parquet")
+    path = tmp_path / "set" / "train.parquet"
+    content = bytearray(path.read_bytes())
+    refused = 0
+    for place in range(100, 2_000, 100):
+        changed = bytearray(content)
+        changed[place] ^= 4
+        path.write_bytes(changed)
+        try:
+            again = read(tmp_path / "set", Options())
+        except DataError:
+            refused += 1
+        else:
+            assert again.train.texts == data.train.texts
+    assert refused

@@ -8,7 +8,7 @@ from megalabel.errors import DataError
 
 
 @given(st.lists(st.lists(st.integers(0, 9), unique=True), min_size=1, max_size=8))
-def test_rows_become_the_matrix_they_spell(rows):
+def test_rows_become_a_matrix(rows):
     collector = RowCollector("x")
     for line, ids in enumerate(rows):
         collector.add(line, ids)
@@ -41,10 +41,10 @@ def test_filters_under_every_name(tmp_path, name):
     assert read_filter(tmp_path, "train", 4, 3).tolist() == []
 
 
-@pytest.mark.parametrize("line", ["1 x", "1", "1 2 3", "1.0 2", "a b", "\u0661 x"])
-def test_filter_lines_that_are_no_pairs(tmp_path, line):
+@pytest.mark.parametrize("line", ["1 x", "1", "1 2 3", "1.0 2", "a b", "\u0661 x", "1_0 2", "+1 2"])
+def test_filter_lines_that_are_not_pairs(tmp_path, line):
     (tmp_path / "filter_trn.txt").write_text(f"0 0\n{line}\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"filter_trn.txt:2: two whole numbers were expected"):
+    with pytest.raises(DataError, match=r"filter_trn.txt:2: expected two whole numbers"):
         read_filter(tmp_path, "train", 5, 5)
 
 

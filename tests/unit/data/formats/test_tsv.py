@@ -14,12 +14,12 @@ def test_a_folder(make):
     assert data.labels.uids == ["a", "b"]
 
 
-def test_a_file_that_uses_no_quotes_is_read_as_it_stands(make):
+def test_a_file_without_quotes_is_read_verbatim(make):
     files = {"train.tsv": 'text\tlabels\n"one\ta\n"two" three\ta\n"four"\tb\n', "test.tsv": TEST}
     assert read(make(files), Options()).train.texts == ['"one', '"two" three', '"four"']
 
 
-def test_quotes_that_are_broken_either_way_are_an_error(refused):
+def test_unbalanced_quotes_are_an_error(refused):
     files = {"train.tsv": 'text\tlabels\n"one\ttwo"\ta\n"three" four\ta\n', "test.tsv": TEST}
     refused("tsv", files, "train.tsv:3: broken quotes")
 

@@ -72,7 +72,7 @@ def test_plain_files_without_uids(make):
         ({}, 'the key "target_ind" is missing'),
     ],
 )
-def test_a_bad_point_is_told_with_file_and_line(refused, row, said):
+def test_invalid_point_errors_have_file_and_line(refused, row, said):
     line = json.dumps({"uid": "x", "title": "t"} | row) + "\n"
     refused("xmc-json", GOOD | {"tst.json.gz": TEST + line}, "tst.json.gz:3: ", said)
 

@@ -32,6 +32,7 @@ LOSSES = [
     SoftTopK(2),
     SoftTopK("positives"),
     Triplet(k=3),
+    Triplet(margin=0.2, k=5, positives=2, weights="hinge"),
     ProbabilisticContrastive(),
     ProbabilisticContrastive(c=0.9, d=1.5, k=2, threshold=0.0, scaled=False),
     Symmetric(DecoupledSoftmax(), weight=0.3),
@@ -99,15 +100,15 @@ def test_log_q_and_no_bias(loss):
 
 def test_scalar_bias_and_float_temperature_and_scaled_loss():
     q, x, _, _, targets, _ = problem(5, 4, 30, torch.float64)
-    found = []
+    actual = []
     for plain in (True, False):
         leaves = [q.clone().requires_grad_(), torch.tensor(-2.0, dtype=torch.float64, requires_grad=True)]
         if plain:
             value = BCE()(leaves[0] @ x.T / 0.5 + leaves[1], targets)
         else:
             value = streamed(BCE(), leaves[0], x, targets, temperature=0.5, bias=leaves[1], block=7)
-        found.append(torch.autograd.grad(3 * value, leaves))
-    for left, right in zip(*found, strict=True):
+        actual.append(torch.autograd.grad(3 * value, leaves))
+    for left, right in zip(*actual, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-10)
 
 
@@ -128,7 +129,7 @@ def test_parts_of_weight_zero(loss):
         torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-10)
 
 
-def test_one_mask_row_serves_all_queries():
+def test_a_mask_row_broadcasts_to_all_queries():
     q, x, _, _, targets, mask = problem(5, 4, 30, torch.float64)
     loss = DecoupledSoftmax()
     value = streamed(loss, q, x, targets, mask=mask[:1], block=7)
@@ -191,14 +192,14 @@ def test_value_alone_needs_no_gradient():
     assert not value.requires_grad
 
 
-def test_only_what_wants_gradient_gets_it():
+def test_only_inputs_that_require_gradients_get_them():
     q, x, _, _, targets, _ = problem(2, 3, 23, torch.float32)
     streamed(DecoupledSoftmax(), q.requires_grad_(), x, targets).backward()
     assert q.grad is not None
     assert x.grad is None
 
 
-def test_second_backward_is_refused_in_words():
+def test_a_second_backward_is_refused_with_a_message():
     q, x, _, _, targets, _ = problem(2, 3, 23, torch.float32)
     value = streamed(BCE(), q.requires_grad_(), x, targets)
     value.backward(retain_graph=True)
@@ -206,7 +207,7 @@ def test_second_backward_is_refused_in_words():
         value.backward()
 
 
-def test_inputs_are_left_alone():
+def test_inputs_are_not_changed():
     *inputs, targets, mask = problem(7, 5, 40, torch.float32)
     before = [tensor.clone() for tensor in (*inputs, targets, mask)]
     both(Sum((BCE(), SoftTopK(2), Triplet())), inputs, targets, {"mask": mask}, block=16)
@@ -219,15 +220,15 @@ def test_skip_is_exact_to_its_bound():
     x[32:] = -8.0  # half of the labels are far away
     targets = torch.zeros(3, 64)
     targets[:, 0] = 1
-    found = []
+    actual = []
     for skip in (None, 1e-6):
         leaves = [q.clone().requires_grad_(), x.clone().requires_grad_()]
         value = streamed(DecoupledSoftmax(), *leaves, targets, temperature=0.2, block=16, skip=skip)
-        found.append(torch.autograd.grad(value, leaves))
-    for left, right in zip(*found, strict=True):
+        actual.append(torch.autograd.grad(value, leaves))
+    for left, right in zip(*actual, strict=True):
         assert (left - right).abs().max() <= 1e-6 * 64 * x.norm(dim=1).max() / 0.2
-    assert (found[1][1][32:] == 0).all()
-    assert (found[1][1][:16] != 0).any()
+    assert (actual[1][1][32:] == 0).all()
+    assert (actual[1][1][:16] != 0).any()
 
 
 def test_blocks_follow_the_budget():
@@ -250,7 +251,7 @@ def test_empty_batch_and_empty_pool():
             )
 
 
-def test_mistakes_are_named():
+def test_invalid_input_is_named_in_the_error():
     q, x, _, _, targets, _ = problem(2, 3, 23, torch.float32)
     with pytest.raises(DataError, match="do not fit"):
         streamed(BCE(), q, x[:, :2], targets)
@@ -304,3 +305,15 @@ def test_finite_at_large_scores(loss):
     value = streamed(loss, *leaves, targets, temperature=1e-4, block=7)
     assert value.isfinite()
     assert all(part.isfinite().all() for part in torch.autograd.grad(value, leaves))
+
+
+def test_a_summed_bce_is_the_gradient_of_renee():
+    """Sigma(s) - y, summed over the batch: the products that Renee writes down without a loss."""
+    generator = torch.Generator().manual_seed(3)
+    queries = torch.randn(5, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+    labels = torch.randn(23, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+    targets = (torch.rand(5, 23, generator=generator) < 0.2).double()
+    streamed(BCE(reduction="sum"), queries, labels, targets, block=7).backward()
+    difference = (queries @ labels.T).sigmoid() - targets
+    torch.testing.assert_close(labels.grad, difference.T @ queries, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(queries.grad, difference @ labels, rtol=1e-12, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Search over sparse rows by the rows of each feature, in machine code; numba is loaded with this file."""
+"""An inverted index over sparse rows, compiled by numba, which this file loads."""
 
 from __future__ import annotations
 
@@ -16,77 +16,77 @@ from megalabel.types import TopK
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Inverted", "score"]
+__all__ = ["InvertedIndex", "score"]
 
-_BLOCK = 256  # queries handed to a thread at a time
-_PROPOSALS = 4  # rows scored in full for each one wanted
+_BLOCK = 256  # queries per task
+_PROPOSALS = 4  # rows scored with all features, per row to return
 _INF = np.float32(np.inf)
 
 
-class Inverted:
-    """Finds the k rows of a sparse matrix [M, F] with the largest product with a query, plus a number of their own.
+class InvertedIndex:
+    """Finds the k rows x of a sparse matrix [M, F] with the largest score <query, x> + base.
 
-    Only the rows that share a feature with the query are touched, then all M sums are looked
-    at once: ties go to the lower row. Sums are float32, added up by rising feature.
+    Only rows that share a feature with the query are added up, then one scan over all M scores
+    selects the best; ties go to the lower row. Scores are float32 sums in ascending order of features.
 
     Args:
         rows: [M, F] csr, columns sorted.
-        base: [M] what the sum of each row starts from; None for 0.
-        floor: a sum must be above it to be found.
-        max_df: features of more than this share of the rows propose nothing: the best 4 k rows
-            by the other features are summed up in full, and the best k of these are found.
+        base: [M] added to the score of each row; None means 0.
+        floor: only rows with a score above it are returned.
+        max_df: features in more than this share of the rows are skipped at first: the best 4 k rows
+            by the other features are scored with all features, and the best k of these returned.
     """
 
     def __init__(
         self, rows: sparse.csr_matrix, base: NDArray[np.float32] | None, floor: float, max_df: float = 1.0
     ) -> None:
-        self.whole = None if max_df >= 1 else rows
-        columns = (rows if max_df >= 1 else _without_common(rows, max_df)).tocsc()
+        self.full_rows = None if max_df >= 1 else rows
+        columns = (rows if max_df >= 1 else _without_frequent(rows, max_df)).tocsc()
         self.shape = rows.shape
         self.indptr, self.rows, self.values = columns.indptr.astype(np.int64), columns.indices, columns.data
         self.base = np.zeros(rows.shape[0], dtype=np.float32) if base is None else base
         self.floor = np.float32(floor)
 
     def matrix(self) -> sparse.csr_matrix:
-        """Return the rows [M, F] as they were given."""
-        if self.whole is not None:
-            return self.whole
+        """Return the rows [M, F] of the constructor."""
+        if self.full_rows is not None:
+            return self.full_rows
         return sparse.csc_matrix((self.values, self.rows, self.indptr), shape=self.shape).tocsr()
 
-    def without(self, gone: NDArray[np.int64]) -> Inverted:
-        """Return one that finds all rows but these, and shares all else with this one."""
-        found = copy(self)
-        found.base = self.base.copy()
-        found.base[gone] = -_INF
-        return found
+    def without(self, removed: NDArray[np.int64]) -> InvertedIndex:
+        """Return an index that never returns these rows and shares everything else with this one."""
+        smaller = copy(self)
+        smaller.base = self.base.copy()
+        smaller.base[removed] = -_INF
+        return smaller
 
     def search(self, queries: sparse.csr_matrix, k: int, exclude: sparse.csr_matrix | None, what: str) -> TopK:
-        """Return the k best rows of each query [Q, F]; the stored cells of ``exclude`` [Q, M] are left out."""
-        if self.whole is None:
+        """Return the k best rows of each query [Q, F]; stored cells of ``exclude`` [Q, M] are left out."""
+        if self.full_rows is None:
             return self._propose(queries, k, exclude, what)
-        found = self._propose(queries, _PROPOSALS * k, exclude, what)
-        scores = score(queries, self.whole, self.base, found.ids)
-        best = np.lexsort((found.ids, -scores), axis=1)[:, :k]
-        return TopK(np.take_along_axis(found.ids, best, axis=1), np.take_along_axis(scores, best, axis=1))
+        proposed = self._propose(queries, _PROPOSALS * k, exclude, what)
+        scores = score(queries, self.full_rows, self.base, proposed.ids)
+        best = np.lexsort((proposed.ids, -scores), axis=1)[:, :k]
+        return TopK(np.take_along_axis(proposed.ids, best, axis=1), np.take_along_axis(scores, best, axis=1))
 
     def scores(self, queries: sparse.csr_matrix, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the sums [Q, C] of candidate rows, to the bit those of the search; candidate -1 has -inf.
+        """Return the scores [Q, C] of candidate rows, bit for bit those of the search; candidate -1 has -inf.
 
-        All M sums are made and those asked for picked: with hundreds of candidates that is
-        far less work than going through the features of each.
+        Computes the scores of all M rows and picks the candidates: with hundreds of candidates
+        that is far less work than going through the features of each.
         """
-        if self.whole is not None:
-            return score(queries, self.whole, self.base, candidates)
-        found = np.empty(candidates.shape, dtype=np.float32)
+        if self.full_rows is not None:
+            return score(queries, self.full_rows, self.base, candidates)
+        scores = np.empty(candidates.shape, dtype=np.float32)
 
         def work(start: int, stop: int) -> None:
             _pick(
                 start, stop, queries.indptr, queries.indices, queries.data, self.indptr, self.rows, self.values,
-                self.base, candidates, found,
+                self.base, candidates, scores,
             )  # fmt: skip
 
         in_blocks(work, len(candidates), _BLOCK, "scoring", unit="queries")
-        return found
+        return scores
 
     def _propose(self, queries: sparse.csr_matrix, k: int, exclude: sparse.csr_matrix | None, what: str) -> TopK:
         ids = np.full((queries.shape[0], k), -1, dtype=np.int64)
@@ -104,8 +104,8 @@ class Inverted:
         return TopK(ids, scores)
 
 
-def _without_common(rows: sparse.csr_matrix, max_df: float) -> sparse.csr_matrix:
-    """Return the rows without the features that more than this share of them have."""
+def _without_frequent(rows: sparse.csr_matrix, max_df: float) -> sparse.csr_matrix:
+    """Return the rows without the features that occur in more than this share of them."""
     rare = np.bincount(rows.indices, minlength=rows.shape[1]) <= max_df * rows.shape[0]
     keep = rare[rows.indices]
     indptr = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
@@ -115,15 +115,15 @@ def _without_common(rows: sparse.csr_matrix, max_df: float) -> sparse.csr_matrix
 def score(
     queries: sparse.csr_matrix, rows: sparse.csr_matrix, base: NDArray[np.float32], candidates: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Return the sums [Q, C] of candidate rows, to the bit those of the search; candidate -1 has -inf."""
-    found = np.empty(candidates.shape, dtype=np.float32)
+    """Return the scores [Q, C] of candidate rows, bit for bit those of the search; candidate -1 has -inf."""
+    scores = np.empty(candidates.shape, dtype=np.float32)
     query, row = (queries.indptr, queries.indices, queries.data), (rows.indptr, rows.indices, rows.data)
 
     def work(start: int, stop: int) -> None:
-        _score(start, stop, query, row, base, rows.shape[1], candidates, found)
+        _score(start, stop, query, row, base, rows.shape[1], candidates, scores)
 
     in_blocks(work, len(candidates), _BLOCK, "scoring", unit="queries")
-    return found
+    return scores
 
 
 @compiled
@@ -137,7 +137,7 @@ def _score(
     candidates: NDArray[np.int64],
     scores: NDArray[np.float32],
 ) -> None:
-    """Fill rows ``start`` to ``stop`` of the scores [Q, C] of candidate rows, added up as the search does."""
+    """Fill rows ``start`` to ``stop`` of the scores [Q, C] of candidate rows, in the summation order of the search."""
     dense = np.zeros(columns, dtype=np.float32)
     for query in range(start, stop):
         for place in range(queries[0][query], queries[0][query + 1]):
@@ -225,60 +225,60 @@ def _add_up(
     values: NDArray[np.float32],
     sums: NDArray[np.float32],
 ) -> None:
-    """Add to the sums [M] what the features of one query, from ``first`` to ``last``, give to each row."""
+    """Add the products of the features ``first`` to ``last`` of one query to the sums [M] of all rows."""
     for place in range(first, last):
         weight = weights[place]
-        for one in range(starts[features[place]], starts[features[place] + 1]):
-            sums[rows[one]] += weight * values[one]
+        for cell in range(starts[features[place]], starts[features[place] + 1]):
+            sums[rows[cell]] += weight * values[cell]
 
 
 @compiled
 def _select(sums: NDArray[np.float32], floor: np.float32, ids: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
-    """Fill ids and scores [k] with the largest sums above the floor, best first, equal ones by rising id."""
+    """Fill ids and scores [k] with the largest sums above the floor, best first, ties by ascending id."""
     size, k = 0, len(ids)
-    bar = floor  # what a sum must be above: the worst of k found
+    bar = floor  # a sum must be above it: the worst of the k best so far
     for row in range(len(sums)):
         if sums[row] > bar:
             if size < k:
                 size += 1
-                _rise(ids, scores, size - 1, row, sums[row])
+                _sift_up(ids, scores, size - 1, row, sums[row])
             else:
-                _sink(ids, scores, size, row, sums[row])
+                _sift_down(ids, scores, size, row, sums[row])
             if size == k:
                 bar = scores[0]
     for last in range(size - 1, 0, -1):  # the worst goes to the end
         row, score = ids[last], scores[last]
         ids[last], scores[last] = ids[0], scores[0]
-        _sink(ids, scores, last, row, score)
+        _sift_down(ids, scores, last, row, score)
 
 
 @compiled
-def _rise(ids: NDArray[np.int64], scores: NDArray[np.float32], place: int, row: int, score: np.float32) -> None:
-    """Put a row at the end of a heap whose first is the worst: lowest score, then highest id."""
+def _sift_up(ids: NDArray[np.int64], scores: NDArray[np.float32], place: int, row: int, score: np.float32) -> None:
+    """Insert a row at the end of a heap whose root is the worst row: lowest score, then highest id."""
     while place > 0:
-        above = (place - 1) // 2
-        if scores[above] < score or (scores[above] == score and ids[above] > row):
+        parent = (place - 1) // 2
+        if scores[parent] < score or (scores[parent] == score and ids[parent] > row):
             break
-        ids[place], scores[place] = ids[above], scores[above]
-        place = above
+        ids[place], scores[place] = ids[parent], scores[parent]
+        place = parent
     ids[place], scores[place] = row, score
 
 
 @compiled
-def _sink(ids: NDArray[np.int64], scores: NDArray[np.float32], size: int, row: int, score: np.float32) -> None:
-    """Put a row in place of the first of a heap of ``size``."""
+def _sift_down(ids: NDArray[np.int64], scores: NDArray[np.float32], size: int, row: int, score: np.float32) -> None:
+    """Replace the root of a heap of ``size`` rows by another row."""
     place = 0
     while True:
-        below = 2 * place + 1
-        if below >= size:
+        child = 2 * place + 1
+        if child >= size:
             break
-        other = below + 1
-        if other < size and (
-            scores[other] < scores[below] or (scores[other] == scores[below] and ids[other] > ids[below])
+        sibling = child + 1
+        if sibling < size and (
+            scores[sibling] < scores[child] or (scores[sibling] == scores[child] and ids[sibling] > ids[child])
         ):
-            below = other
-        if score < scores[below] or (score == scores[below] and row > ids[below]):
+            child = sibling
+        if score < scores[child] or (score == scores[child] and row > ids[child]):
             break
-        ids[place], scores[place] = ids[below], scores[below]
-        place = below
+        ids[place], scores[place] = ids[child], scores[child]
+        place = child
     ids[place], scores[place] = row, score

@@ -1,0 +1,45 @@
+"""Layers between an encoder and a head."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+__all__ = ["make_projection"]
+
+_NEAR_ZERO = 0.02  # size of a residual layer at the start
+_NORMAL = 0.02  # standard deviation of the weights of ANCE's layer at the start
+
+
+def make_projection(kind: str, encoder_dim: int, dim: int, rate: float) -> nn.Module:
+    """Return the projection of queries and label texts.
+
+    ``linear`` (Linear, Dropout) and ``tanh`` (Linear, Tanh, Dropout) are g2 and g1 of UniDEC (Kharbanda et al.
+    2024); ``tanh`` is also the head of SimCSE (Gao et al., EMNLP 2021). ``layer_norm`` (Linear from N(0, 0.02),
+    LayerNorm, Dropout) is that of ANCE (Xiong et al., ICLR 2021); ``residual`` the fine stage of DeepXML (Dahiya et
+    al., WSDM 2021).
+    """
+    if kind == "none":
+        return nn.Identity()
+    if kind == "residual":
+        return Residual(dim, rate)
+    layer = nn.Linear(encoder_dim, dim)
+    if kind == "layer_norm":
+        nn.init.normal_(layer.weight, std=_NORMAL)
+        nn.init.zeros_(layer.bias)
+    after: dict[str, list[nn.Module]] = {"linear": [], "tanh": [nn.Tanh()], "layer_norm": [nn.LayerNorm(dim)]}
+    return nn.Sequential(layer, *after[kind], nn.Dropout(rate))
+
+
+class Residual(nn.Module):
+    """h + dropout(relu(W h)), with W near zero at the start: for features that are good already."""
+
+    def __init__(self, dim: int, rate: float) -> None:
+        super().__init__()
+        self.layer = nn.Linear(dim, dim, bias=False)
+        nn.init.normal_(self.layer.weight, std=_NEAR_ZERO * dim**-0.5)
+        self.drop = nn.Dropout(rate)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        output: Tensor = encoded + self.drop(relu(self.layer(encoded)))
+        return output

@@ -1,0 +1,181 @@
+"""Settings that have no effect because of what another part of the recipe says, or a stage: they are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from megalabel.recipes.optimisers import AdamWSettings
+
+if TYPE_CHECKING:
+    from megalabel.encoders.settings import BaseEncoderSettings
+    from megalabel.heads.dense import DenseSettings
+    from megalabel.recipes.schema import Recipe, Stage
+    from megalabel.settings import Settings
+
+__all__ = ["refuse_idle"]
+
+_OF_THE_RUN = ("validation", "refit", "device")  # of training: one value for all stages
+
+
+def refuse_idle(recipe: Recipe) -> None:
+    """Raise a ValueError that names the first setting without effect, and the reason."""
+    stages = recipe.stage_recipes()
+    if recipe.stages:
+        _check_stages(recipe, stages)
+    for stage, staged in stages:
+        _check_freeze(f"stage {stage.name}: " if recipe.stages else "", staged)
+    resolved = [staged for _, staged in stages]
+    _check_frozen(recipe, resolved)
+    _check_optimisers(recipe, stages)
+    _check_lengths(recipe, resolved)
+    if not any(encoder.has_layers for encoder in recipe.encoders.values()):
+        _require(recipe.training, ["precision"], "training", "the encoders have no layers to compute")
+    if recipe.predict.weights == "validation" and len(resolved[-1].dense_heads) == 1:
+        raise ValueError("predict.weights is validation, but there is only one head to weight: leave it out")
+
+
+# ------------------------------------------------------------------ stages
+
+
+def _check_stages(recipe: Recipe, stages: list[tuple[Stage, Recipe]]) -> None:
+    for stage in recipe.stages:
+        for key in _OF_THE_RUN:
+            if key in stage.training:
+                raise ValueError(f"stage {stage.name}: training.{key} holds for the whole run: set it in training")
+    used = {name for stage, staged in stages if not isinstance(stage.heads, dict) for name in staged.heads}
+    for name in recipe.heads:
+        if name not in used:
+            raise ValueError(f"heads.{name} has no effect: no stage has it")
+    for section in ("batching", "training"):
+        keys = [set(_leaves(getattr(stage, section))) for stage in recipe.stages]
+        for path in sorted(set.intersection(*keys)):
+            if _is_set(getattr(recipe, section), path):
+                raise ValueError(f"{section}.{'.'.join(path)} has no effect: every stage sets its own")
+
+
+def _leaves(document: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def _is_set(settings: Any, path: tuple[str, ...]) -> bool:
+    """Return whether a key that may be left out is there and not at its default."""
+    for key in path[:-1]:
+        settings = getattr(settings, key, None)
+    field = type(settings).model_fields.get(path[-1]) if settings is not None else None
+    if field is None or field.is_required() or path[-1] in ("kind", "labels", "pick"):
+        return False
+    return bool(getattr(settings, path[-1]) != field.get_default(call_default_factory=True))
+
+
+# ------------------------------------------------------------------ parts that are not trained
+
+
+def _trained(recipe: Recipe) -> tuple[dict[str, BaseEncoderSettings], dict[str, DenseSettings]]:
+    """Return the encoders and heads that a stage trains; a head may have nothing to learn."""
+    heads = {name: head for name, head in recipe.dense_heads.items() if head.loss is not None}
+    reached = {encoder for head in heads.values() for encoder in head.encoders_read(next(iter(recipe.encoders)))}
+    encoders: dict[str, BaseEncoderSettings] = dict(recipe.encoders)
+    return (
+        {name: encoder for name, encoder in encoders.items() if name in reached - set(recipe.freeze)},
+        {name: head for name, head in heads.items() if name not in recipe.freeze},
+    )
+
+
+def _check_freeze(place: str, recipe: Recipe) -> None:
+    encoders, heads = _trained(recipe.model_copy(update={"freeze": ()}))
+    learning = {name for name, head in heads.items() if head.has_rows or head.has_weights}
+    for name in recipe.freeze:
+        if name not in encoders and name not in learning:
+            reason = "no head with a loss reads it" if name in recipe.encoders else "it has nothing to learn"
+            raise ValueError(f"{place}freeze has no effect on {name!r}: {reason}")
+    if not {*encoders, *learning} - set(recipe.freeze):
+        raise ValueError(f"{place}freeze leaves nothing to train")
+
+
+def _check_frozen(recipe: Recipe, stages: list[Recipe]) -> None:
+    """Refuse noise in parts that no stage trains: they compute as at prediction."""
+    encoders = {name for stage in stages for name in _trained(stage)[0]}
+    heads = {name for stage in stages for name in _trained(stage)[1]}
+    for name, encoder in recipe.encoders.items():
+        if name not in encoders:
+            _require(encoder.options, ("dropout", "thin"), f"encoders.{name}.options", f"{name} is not trained")
+    for name, head in recipe.dense_heads.items():
+        if name not in heads:
+            _require(head, ("dropout", "query_dropout", "row_dropout"), f"heads.{name}", f"{name} is not trained")
+
+
+def _require(settings: Settings, keys: Iterable[str], place: str, reason: str) -> None:
+    """Refuse those of the keys that the settings have and that are not at their default."""
+    try:
+        settings.require(False, " ".join(key for key in keys if key in type(settings).model_fields), reason)
+    except ValueError as error:
+        raise ValueError(f"{place}.{error}") from None
+
+
+# ------------------------------------------------------------------ optimisers
+
+
+def _check_optimisers(recipe: Recipe, stages: list[tuple[Stage, Recipe]]) -> None:
+    reasons = {
+        "tables": "no head and no encoder that is trained has a table",
+        "heads": "no head learns a projection, a query matrix, a bias or a temperature",
+    }
+    for key, reason in reasons.items():
+        inherited = [staged for stage, staged in stages if key not in stage.training]
+        for stage, staged in stages:
+            if stage.training.get(key) is not None and not _groups(staged)[key]:
+                raise ValueError(f"stage {stage.name}: training.{key} has no effect: {reason}")
+        if getattr(recipe.training, key) is not None and not any(_groups(staged)[key] for staged in inherited):
+            raise ValueError(f"training.{key} has no effect: {reason}")
+    training, groups = recipe.training, [_groups(staged) for _, staged in stages]
+    matrices = any(head.has_matrix for _, staged in stages for head in _trained(staged)[1].values())
+    if training.heads is not None and training.heads.weight_decay and not matrices:
+        raise ValueError("training.heads.weight_decay has no effect: only matrices decay, and no head learns one")
+    if any(group["encoder"] for group in groups) or (training.heads is None and any(g["heads"] for g in groups)):
+        return
+    names = [name for name in type(training.encoder).model_fields if name not in ("kind", "lr")]
+    if training.tables is not None or not any(group["tables"] for group in groups):
+        _require(training.encoder, names, "training.encoder", "no layer of an encoder is trained, and no group follows")
+    elif not isinstance(training.encoder, AdamWSettings):
+        kind = training.encoder.kind
+        raise ValueError(f"training.encoder.kind is {kind!r}, but only tables are trained: set training.tables")
+
+
+def _groups(recipe: Recipe) -> dict[str, bool]:
+    """Return which groups of parameters a stage trains."""
+    encoders, heads = _trained(recipe)
+    return {
+        "encoder": any(encoder.has_layers for encoder in encoders.values()),
+        "heads": any(head.has_weights for head in heads.values()),
+        "tables": any(part.has_table for part in encoders.values()) or any(head.has_rows for head in heads.values()),
+    }
+
+
+# ------------------------------------------------------------------ lengths of texts
+
+
+def _check_lengths(recipe: Recipe, stages: list[Recipe]) -> None:
+    """Refuse the length of a text that an encoder never reads."""
+    queries, labels = set(), set()
+    for stage in stages:
+        first = next(iter(stage.encoders))
+        queries |= {head.encoder or first for head in stage.dense_heads.values()} | ({first} if stage.spaces else set())
+        readers = [head for head in stage.dense_heads.values() if head.reads_text]
+        labels |= {getattr(head, "label_encoder", None) or head.encoder or first for head in readers}
+        if not any(head.space is None and not head.has_rows and not head.reads_points for head in readers):
+            labels.add(first)  # new labels are compared with the others by the first encoder
+    for name, encoder in recipe.encoders.items():
+        read = {"query_length": name in queries, "label_length": name in labels}
+        for key, reads in read.items():
+            if getattr(encoder, key) is not None and not reads:
+                raise ValueError(f"encoders.{name}.{key} has no effect: it reads no {key.split('_')[0]} texts")
+        lengths = [key for key, reads in read.items() if reads]
+        if encoder.kind != "inception" and all(getattr(encoder, key) is not None for key in lengths):
+            _require(
+                encoder.options, ["max_length"], f"encoders.{name}.options", f"texts are cut by {' and '.join(lengths)}"
+            )

@@ -1,0 +1,87 @@
+"""The folder of a run: held by one training at a time, and never a mix of two runs."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from megalabel.errors import DataError, WriteError
+from megalabel.files import make_folder, writing
+from megalabel.locks import holding
+from megalabel.recipes.load_recipe import dump_recipe, load_recipe
+from megalabel.training.checkpoint import list_checkpoints
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from megalabel.data.dataset import Dataset
+    from megalabel.recipes.schema import Recipe
+
+__all__ = ["fingerprint", "identify", "on_device", "prepare_folder"]
+
+
+def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) -> None:
+    """Make the run folder, hold it, and write the resolved recipe; or refuse to mix two runs."""
+    known, own = folder / "recipe.yaml", ("model", "checkpoints", "metrics.jsonl")
+    if not known.is_file():
+        if resume:
+            raise DataError("there is no run here to resume", path=folder, remedy="leave --resume out")
+        if others := [name for name in own if (folder / name).exists()]:
+            raise WriteError(
+                f"{others[0]!r} is in the way and belongs to no run", path=folder, remedy="choose another folder"
+            )
+        make_folder(folder)
+    busy, remedy = "another process trains in this folder", "wait until it is done, or choose another folder"
+    path = folder.resolve().with_name(f".{folder.resolve().name}.lock")
+    lock.enter_context(holding(path, target=folder, busy=busy, remedy=remedy, patience=0.0, say=None))
+    if resume:
+        before, now = (on_device(each, "auto").model_dump(mode="json") for each in (load_recipe(known), recipe))
+        difference = _difference(before, now)
+        if difference is not None:
+            raise DataError(
+                f"this run was started with another recipe, {difference}", path=folder,
+                remedy="resume with the same recipe, or start anew in another folder",
+            )  # fmt: skip
+        return
+    begun = any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*"))
+    if known.is_file() and (begun or (folder / "model").exists()):
+        raise WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
+    with writing(known) as out:
+        out.write(dump_recipe(recipe).encode())
+
+
+def on_device(recipe: Recipe, device: str) -> Recipe:
+    """Return the recipe with another device; a run may be resumed on any."""
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update={"device": device})})
+
+
+def identify(recipe: Recipe, data: Dataset) -> dict[str, str]:
+    """Return hashes of recipe and data, to tell whether a run is resumed with the same ones; the device may differ."""
+    return {"recipe": _digest(dump_recipe(on_device(recipe, "auto"))), "data": fingerprint(data)}
+
+
+def fingerprint(data: Dataset) -> str:
+    """Return a hash of texts and relevance, to tell whether a run is resumed on the same data."""
+    digest = blake2b(digest_size=16)
+    for split in data.splits.values():
+        for array in (split.targets.indptr, split.targets.indices, split.targets.data, split.filter):
+            digest.update(array.tobytes())
+        for text in split.texts:
+            digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    for text in data.labels.texts:
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()
+
+
+def _difference(before: Any, now: Any, key: str = "") -> str | None:
+    """Return the first place where two documents differ, with both values; None if they are equal."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = dict.fromkeys([*before, *now])
+        differences = (_difference(before.get(part), now.get(part), f"{key}.{part}".lstrip(".")) for part in keys)
+        return next((line for line in differences if line is not None), None)
+    return None if before == now else f"{key} was {before} and is now {now}"
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()

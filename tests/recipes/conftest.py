@@ -1,0 +1,96 @@
+"""What the walk over every key runs: data, a tiny transformer, recipes made small, the files in ``walked``."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from megalabel import Dataset
+from megalabel.recipes import list_recipes, load_recipe
+from megalabel.recipes.load_recipe import make_recipe
+
+LABELS = 200  # enough for an approximate search to miss some
+POOR = {"hnsw": {"M": 2, "ef_construction": 8, "ef_search": 8}, "ivf": {"nlist": 8, "nprobe": 1}}  # misses some
+BAG = {"dim": 8, "words": 128, "bigrams": 64, "characters": 64}
+INCEPTION = {"dim": 16, "words": 128, "channels": 3, "filters": 2, "bins": 2, "attention": 4, "max_length": 12}
+SMALL_HEAD = {"dim": 6, "neighbours": 5, "mined": 2, "uniform": 2, "max_df": 0.5, "rounds": 1, "prune": 0.01}
+
+SYLLABLES = [first + second for first in "bdfgk" for second in "aeiou"]
+WORDS = [f"{first}{second}n" for first in SYLLABLES[:10] for second in SYLLABLES[10:16]]
+
+
+@pytest.fixture(scope="session")
+def walk_data():
+    """Texts and labels of one to twelve words, some of them repeated, with one to five labels each."""
+    rng = np.random.default_rng(0)
+    labels = [" ".join(rng.choice(WORDS, rng.integers(1, 12))) for _ in range(LABELS)]
+    chance = 1 / np.arange(2, LABELS + 2)
+    points = []
+    for _ in range(80):
+        own = rng.choice(LABELS, rng.integers(1, 6), replace=False, p=chance / chance.sum())
+        hints = [word for label in own for word in labels[label].split()[:2]]
+        points.append((" ".join([*rng.choice(hints, 4), *rng.choice(WORDS, rng.integers(0, 9))]), own.tolist()))
+    return Dataset.from_lists(points[:64], points[64:], labels)
+
+
+@pytest.fixture(scope="session")
+def write_bert():
+    """Return what writes the folder of a tiny transformer."""
+
+    def write(folder):
+        import torch
+        from tokenizers import Tokenizer, models, pre_tokenizers, processors
+        from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+        special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+        numbers = {word: number for number, word in enumerate([*special.values(), *WORDS])}
+        tokenizer = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=32, **special).save_pretrained(folder)
+        sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+        torch.manual_seed(0)
+        BertModel(BertConfig(vocab_size=len(numbers), max_position_embeddings=32, **sizes)).save_pretrained(folder)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def documents():
+    """The resolved documents of all recipes, made small, and of the files in ``walked``, by name."""
+    files = sorted((Path(__file__).parent / "walked").glob("*.yaml"))
+    own = {path.stem: make_recipe(yaml.safe_load(path.read_text())) for path in files}
+    return {name: small_document(name) for name in list_recipes()} | {
+        name: recipe.model_dump(mode="json", by_alias=True) for name, recipe in own.items()
+    }
+
+
+def small_document(name):
+    """Return the document of a recipe over a small encoder, with few and small batches."""
+    document = load_recipe(name).model_dump(mode="json", by_alias=True)
+    encoder, batching, training = document["encoders"]["encoder"], document["batching"], document["training"]
+    if encoder["kind"] == "transformer":  # those are in the files
+        encoder |= {"kind": "bag", "options": {}}
+    encoder |= {"source": None, "query_length": 9, "label_length": 8}
+    encoder["options"] |= INCEPTION if encoder["kind"] == "inception" else BAG
+    batching["batch_size"] = 24
+    training |= {"epochs": 2, "evaluate_every": 1, "warmup": 0.2}
+    for stage in document["stages"]:
+        stage["training"] |= {"epochs": 2} if "epochs" in stage["training"] else {}
+    negatives = batching.get("negatives", {"mined": 0})
+    if batching["order"]["kind"] == "clustered" or negatives["mined"]:
+        batching["refresh"] = {"start": 0, "every": 1}
+    if negatives["mined"]:
+        negatives |= {"mined": min(negatives["mined"], 3), "top": 6, "uniform": min(negatives["uniform"], 2)}
+        negatives["search"] |= POOR.get(negatives["search"]["kind"], {})
+    if batching.get("cap"):
+        batching["cap"] = 90
+    for space in document["spaces"].values():
+        space["size"] = 12
+    for head in document["heads"].values():
+        head |= {key: value for key, value in SMALL_HEAD.items() if head.get(key) is not None}
+    if document["predict"]["weights"] == "fusion":
+        document["ngrams"] |= {"words": 512, "bigrams": 512, "characters": 512}
+        document["predict"]["candidates"] = training["evaluate_on"] = 5
+    return document

@@ -1,0 +1,23 @@
+import torch
+from torch.nn.functional import layer_norm, linear
+
+from megalabel.heads.projections import make_projection
+
+
+def test_the_layer_of_ance_is_a_small_linear_map_then_layer_norm():
+    torch.manual_seed(0)
+    layers = make_projection("layer_norm", 300, 200, 0.0)
+    weight, bias = layers[0].weight, layers[0].bias
+    assert abs(weight.std().item() - 0.02) < 1e-3
+    assert not bias.any()
+    encoded = torch.randn(4, 300)
+    torch.testing.assert_close(layers(encoded), layer_norm(linear(encoded, weight), (200,)))
+
+
+def test_the_other_layers():
+    encoded = torch.randn(4, 6)
+    assert torch.equal(make_projection("none", 6, 6, 0.0)(encoded), encoded)
+    tanh = make_projection("tanh", 6, 5, 0.0)
+    torch.testing.assert_close(tanh(encoded), tanh[0](encoded).tanh())
+    residual = make_projection("residual", 6, 6, 0.0)
+    torch.testing.assert_close(residual(encoded), encoded + residual.layer(encoded).relu())
