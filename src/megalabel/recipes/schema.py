@@ -342,10 +342,14 @@ def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
     """Return the document with the changes put in, key by key; what is no mapping is replaced."""
     merged = dict(document)
     for key, value in changes.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        both = both and value.get("kind", merged[key].get("kind")) == merged[key].get("kind")  # another has other keys
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict) and _same_kind(merged[key], value)
         merged[key] = _merged(merged[key], value) if both else value
     return merged
+
+
+def _same_kind(document: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
+    """Return whether a section keeps its kind, and so its keys."""
+    return all(changes.get(key, document.get(key)) == document.get(key) for key in ("kind", "pick"))
 
 
 def switch_labels(batching: Mapping[str, Any], labels: str) -> dict[str, Any]:
