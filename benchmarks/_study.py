@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from _budget import phase_times, read_log, with_budget
 from _results import RESULTS, origin
 from _rows import Row, is_of, key_of, row_of, rows_there
 
@@ -49,8 +50,11 @@ def arguments(about: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace) -> int:
-    """Run what is missing of a study, row by row, and write after each."""
+def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace, **more: Any) -> int:
+    """Run what is missing of a study, row by row, and write after each.
+
+    ``more`` is part of what a row is known by; with ``cpu_minutes``, as many epochs as fit into that time.
+    """
     path = RESULTS / f"{study}.json"
     there = rows_there(path)
     missing = [
@@ -59,7 +63,7 @@ def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace) -> i
         for seed in options.seed
         for row in rows
         if (not options.only or row.name in options.only)
-        and not any(is_of(result, key_of(row, data, seed)) for result in there)
+        and not any(is_of(result, key_of(row, data, seed) | more) for result in there)
     ]
     print(f"{study}: {len(missing)} rows to run")
     start = time.monotonic()
@@ -67,7 +71,7 @@ def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace) -> i
         print(f"  {Path(data).name}, seed {seed}: {row.name}", flush=True)
         if options.dry or (options.minutes is not None and time.monotonic() - start > 60 * options.minutes):
             continue
-        result = row_of(path, row, data, seed, __file__)
+        result = row_of(path, row, data, seed, __file__, **more)
         print(f"    {result['seconds']:.0f} s, {_line(result)}", flush=True)
     return 0
 
@@ -82,13 +86,16 @@ def _worker(request: dict[str, Any], out: Path) -> None:
     import megalabel as ml
 
     data = ml.load(request["data"])
-    start = time.perf_counter()
+    changes, epochs = request["changes"], None
+    if "cpu_minutes" in request:
+        changes, epochs = with_budget(request, data)
+    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
     with tempfile.TemporaryDirectory() as folder:
-        model = ml.train(
-            request["recipe"], data, Path(folder) / "run", changes=request["changes"], seed=request["seed"]
-        )
+        model = ml.train(request["recipe"], data, Path(folder) / "run", changes=changes, seed=request["seed"])
         seconds, used = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
-        log = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
+        log = read_log(Path(folder) / "run")
+    cpu_seconds = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    times = phase_times(log).values()
     heads = ["all", *(model.heads if len(model.heads) > 1 else ())]
     reports = {head: model.evaluate(data, heads=head) for head in heads}
     steps = [line for line in log if "loss" in line]
@@ -100,7 +107,9 @@ def _worker(request: dict[str, Any], out: Path) -> None:
         "bins": reports["all"].to_dict()["bins"],
         "weights": model.weights,
         "seconds": seconds,
-        "cpu_seconds": used.ru_utime + used.ru_stime,  # steadier than the clock on a busy machine
+        "cpu_seconds": cpu_seconds,  # steadier than the clock on a busy machine
+        "training_share": sum(time.training for time in times) / seconds,  # of them: steps, mining and clusters
+        "epochs": epochs,
         "peak_mib": used.ru_maxrss / 1024,
         "parameters": sum(value.numel() for value in model.network.parameters()),
         "threads": os.environ.get("OMP_NUM_THREADS"),

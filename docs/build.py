@@ -25,6 +25,8 @@ from _reliability import soak_text, statuses_text
 from _scale import scale_text
 from _search import search_text
 from _serve import serve_text
+from _systems import choices_text
+from _systems import measured_text as systems_measured_text
 from _use import rag_text, zero_shot_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -311,6 +313,12 @@ def losses() -> str:
     return f"{table(head, rows)}\nd = {stored['dim']}, {stored['threads']} threads, load {load:.1f}; {where(stored)}.\n"
 
 
+def systems_measured() -> str:
+    """Return every system with the same budget, on each data set."""
+    stored = result("systems")
+    return systems_measured_text(table, stored, where(stored))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "demo": demo,
     "gandalf": gandalf,
@@ -334,6 +342,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "serve": serve,
     "soak": soak,
     "soak_statuses": soak_statuses,
+    "systems_choices": partial(choices_text, table),
+    "systems_measured": systems_measured,
     "tokens": tokens,
     "training": training,
     "unidec": unidec,

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from megalabel.cli._options import JsonOption, print_json
-
-if TYPE_CHECKING:
-    from megalabel.recipes import Recipe
 
 __all__ = ["recipes", "show"]
 
 
 def recipes(
     as_json: JsonOption = False,
-    as_table: Annotated[bool, typer.Option("--table", help="Print a table of the parts of every recipe.")] = False,
+    as_table: Annotated[
+        bool,
+        typer.Option(
+            "--table", help="Print a table: the choices of every recipe, stage by stage, and its published figures."
+        ),
+    ] = False,
 ) -> None:
     """List the recipes.
 
@@ -30,10 +32,10 @@ def recipes(
 
     if as_json and as_table:
         raise SettingError("--json and --table exclude each other", remedy="choose one")
-    all_recipes = [load_recipe(name) for name in list_recipes()]
     if as_table:
-        typer.echo(_table(all_recipes))
+        typer.echo(_table())
         return
+    all_recipes = [load_recipe(name) for name in list_recipes()]
     if as_json:
         keys = {"name", "paper", "about", "differs"}
         print_json([
@@ -43,34 +45,14 @@ def recipes(
         ])  # fmt: skip
         return
     for recipe in all_recipes:
-        typer.echo(f"{recipe.name:<14} {recipe.about}")
+        typer.echo(f"{recipe.name:<17} {recipe.about}")
 
 
-def _table(recipes: list[Recipe]) -> str:
-    """Return one line per recipe with the parts in which the systems differ."""
-    from megalabel.batching.settings import SampledBatching
+def _table() -> str:
+    """Return the table of all recipes, in columns."""
+    from megalabel.recipes.table import COLUMNS, recipe_rows
 
-    rows = [("recipe", "encoder", "heads", "loss", "batch", "order", "positives", "labels per step", "epochs")]
-    for recipe in recipes:
-        batching = recipe.batching
-        losses = dict.fromkeys(head.loss.kind for head in recipe.dense_heads.values() if head.loss is not None)
-        positives, labels = "all", [batching.labels]
-        if isinstance(batching, SampledBatching):
-            count = getattr(batching.positives, "count", None)
-            positives = f"{count} at random" if count else batching.positives.pick
-            extra = {name: getattr(batching.negatives, name) for name in ("mined", "bm25", "uniform")}
-            labels = ["positives", *(f"{number} {name}" for name, number in extra.items() if number)]
-        rows.append((
-            recipe.name,
-            recipe.encoder.kind,
-            " + ".join(head.kind for head in recipe.heads.values()),
-            ", ".join(losses),
-            f"{batching.batch_size:,}",
-            batching.order.kind,
-            positives,
-            " + ".join(labels),
-            str(recipe.training.epochs),
-        ))  # fmt: skip
+    rows = [COLUMNS, *recipe_rows()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -1,0 +1,115 @@
+"""Equal budgets: how many epochs of a recipe fit into so many minutes of processor time."""
+
+from __future__ import annotations
+
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FASTER = 10  # a run takes at most so many times the epochs of its recipe
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """Seconds of one stage: its steps with mining and clustering, and its evaluations on validation rows."""
+
+    training: float
+    evaluation: float
+
+
+def phase_times(log: Sequence[Mapping[str, Any]]) -> dict[str, PhaseTime]:
+    """Return the seconds of each phase of a run, from the lines of its metrics.jsonl.
+
+    Every line has the seconds since its phase began. What lies between the last step of an epoch and its validation
+    line is evaluation; all the rest is training.
+
+    >>> steps = [{"phase": "a", "seconds": 2.0, "loss": 1.0}, {"phase": "a", "seconds": 3.0, "val": {}},
+    ...          {"phase": "a", "seconds": 5.0, "loss": 1.0}, {"phase": "a", "seconds": 5.5, "val": {}}]
+    >>> phase_times(steps)
+    {'a': PhaseTime(training=4.0, evaluation=1.5)}
+    """
+    times: dict[str, PhaseTime] = {}
+    last: dict[str, float] = {}
+    for line in log:
+        phase, spent = line["phase"], line["seconds"] - last.get(line["phase"], 0.0)
+        last[phase] = line["seconds"]
+        known = times.get(phase, PhaseTime(0.0, 0.0))
+        of_evaluation = spent if "val" in line else 0.0
+        times[phase] = PhaseTime(known.training + spent - of_evaluation, known.evaluation + of_evaluation)
+    return times
+
+
+def epochs_within(budget: float, planned: Mapping[str, int], seconds: Mapping[str, float]) -> dict[str, int]:
+    """Return the epochs of each stage that take about ``budget`` seconds in all, in the proportions of the recipe.
+
+    Args:
+        budget: seconds.
+        planned: epochs of the recipe, by stage.
+        seconds: what one epoch takes, by stage.
+
+    >>> epochs_within(300, {"siamese": 8, "extreme": 4}, {"siamese": 10.0, "extreme": 5.0})
+    {'siamese': 24, 'extreme': 12}
+    >>> epochs_within(300, {"main": 5}, {"main": 200.0})
+    {'main': 1}
+    """
+    total = sum(planned[name] * seconds[name] for name in planned)
+    factor = min(FASTER, budget / total)
+    return {name: max(1, int(epochs * factor + 1e-9)) for name, epochs in planned.items()}
+
+
+def with_budget(request: Mapping[str, Any], data: Any) -> tuple[list[str], dict[str, int]]:
+    """Return changes with as many epochs as fit into ``request["cpu_minutes"]``, and these epochs by stage.
+
+    One epoch of each stage is run first. The rhythm of mining, clusters that grow and steps of the learning rate keep
+    their places relative to the number of epochs.
+    """
+    import megalabel as ml
+    from megalabel.recipes.load_recipe import load_recipe
+
+    recipe = load_recipe(request["recipe"], request["changes"])
+    planned = {stage.name: staged.training.epochs for stage, staged in recipe.stage_recipes()}
+    once = [*request["changes"], *_changes(recipe, dict.fromkeys(planned, 1)), "training.refit=false"]
+    with tempfile.TemporaryDirectory() as folder:
+        clock, cpu = time.perf_counter(), _cpu_seconds()
+        ml.train(request["recipe"], data, Path(folder) / "run", changes=once, seed=request["seed"])
+        share = min(1.0, (_cpu_seconds() - cpu) / (time.perf_counter() - clock))  # of one processor
+        log = read_log(Path(folder) / "run")
+    seconds = {name.removeprefix("select-"): share * each.training for name, each in phase_times(log).items()}
+    seconds = {name: seconds.get(name, next(iter(seconds.values()))) for name in planned}
+    epochs = epochs_within(60 * request["cpu_minutes"], planned, seconds)
+    return [*request["changes"], *_changes(recipe, epochs)], epochs
+
+
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def _changes(recipe: Any, epochs: Mapping[str, int]) -> list[str]:
+    changes = []
+    for stage, staged in recipe.stage_recipes():
+        at, place = epochs[stage.name], f"stages.{stage.name}." if recipe.stages else ""
+        scale = at / staged.training.epochs
+        changes.append(f"{place}training.epochs={at}")
+        order, refresh = staged.batching.order, staged.batching.refresh
+        if getattr(order, "double_at", ()):
+            doubled = sorted({max(1, round(epoch * scale)) for epoch in order.double_at})
+            changes.append(f"{place}batching.order.double_at={[epoch for epoch in doubled if epoch < at]}")
+        if (staged.batching.clusters or staged.batching.mines) and refresh.every_steps is None and refresh.every < 1000:
+            every = max(1, round(refresh.every * scale))
+            start = min(at - 1, round(refresh.start * scale))
+            changes.append(f"{place}batching.refresh={{start: {start}, every: {every}}}")
+        if staged.training.milestones:
+            steps = sorted({max(1, round(epoch * scale)) for epoch in staged.training.milestones})
+            changes.append(f"{place}training.milestones={[epoch for epoch in steps if epoch < at]}")
+    return changes
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

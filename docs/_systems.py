@@ -1,0 +1,78 @@
+"""Tables of docs/systems.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Table = Callable[[list[str], list[list[str]]], str]
+METRICS = ["P@1", "P@5", "PSP@1", "PSP@5", "coverage@5"]
+PUBLISHED = ("LF-AmazonTitles-131K", "LF-AmazonTitles-1.3M")
+SETS = ["debian-related", "wordnet-related", "eurlex57k-titles", "pydocs"]
+
+
+def choices_text(table: Table) -> str:
+    """Return the choices of every recipe, stage by stage."""
+    from megalabel.recipes.table import COLUMNS, recipe_rows
+
+    rows = [[f"`{name}`" if name else "", *rest] for name, *rest in recipe_rows()]
+    return table(list(COLUMNS), rows)
+
+
+def measured_text(table: Table, stored: dict[str, Any], where: str) -> str:
+    """Return one table for each data set, the best P@1 first, with the published P@1 beside it."""
+    rows = stored["rows"]
+    names = sorted({row["data"] for row in rows}, key=lambda name: (*SETS, name).index(name))
+    parts = []
+    for name in names:
+        own = [row for row in rows if row["data"] == name]
+        systems = sorted({row["name"] for row in own}, key=lambda system: -_mean(own, system, "all", "P@1"))
+        lines = [line for system in systems for line in _lines([row for row in own if row["name"] == system])]
+        columns = ["system", *METRICS, "epochs", "training, CPU s", "MiB", *(f"published P@1, {s}" for s in PUBLISHED)]
+        seeds = sorted({row["seed"] for row in own})
+        caption = f"**{name}**, test rows, seed {', '.join(map(str, seeds))}"
+        parts.append(f"{caption}\n\n{table(columns, lines)}")
+    budget = next(row["cpu_minutes"] for row in rows if "cpu_minutes" in row)
+    return "\n".join(parts) + f"\nBudget: {budget:g} minutes of processor time for training; {where}.\n"
+
+
+def _lines(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the line of a system, and one for its dual encoder alone if it has a second head."""
+    first = rows[0]
+    system = f"{first['name']} (`{first['recipe']}`)" + ("" if "cpu_minutes" in first else ", own cost")
+    epochs = " + ".join(map(str, first["epochs"].values())) if first.get("epochs") else "-"
+    seconds = sum(row["cpu_seconds"] * row["training_share"] for row in rows) / len(rows)
+    memory = max(row["peak_mib"] for row in rows)
+    lines = [
+        [system, *_figures(rows, "all"), epochs, f"{seconds:,.0f}", f"{memory:,.0f}", *_published(first["recipe"])]
+    ]
+    if "dual" in first["metrics"] and "cpu_minutes" in first:
+        lines.append([f"{first['name']}, dual encoder alone", *_figures(rows, "dual"), *[""] * (3 + len(PUBLISHED))])
+    return lines
+
+
+def _figures(rows: list[dict[str, Any]], head: str) -> list[str]:
+    return [_figure([row["metrics"][head][name] for row in rows]) for name in METRICS]
+
+
+def _figure(values: list[float]) -> str:
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return f"{mean:.2f}"
+    spread = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
+    return f"{mean:.1f} ± {spread:.1f}"
+
+
+def _mean(rows: list[dict[str, Any]], system: str, head: str, metric: str) -> float:
+    values = [row["metrics"][head][metric] for row in rows if row["name"] == system]
+    return sum(values) / len(values)
+
+
+def _published(recipe: str) -> list[str]:
+    from megalabel.recipes.published import load_published
+
+    figures = {
+        each.data: each.metrics["P@1"] for each in reversed(load_published(Path(recipe.removesuffix("-cpu")).name))
+    }
+    return [f"{figures[name]:.2f}" if name in figures else "-" for name in PUBLISHED]
