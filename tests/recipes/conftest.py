@@ -68,29 +68,59 @@ def documents():
 
 def small_document(name):
     """Return the document of a recipe over a small encoder, with few and small batches."""
-    document = load_recipe(name).model_dump(mode="json", by_alias=True)
-    encoder, batching, training = document["encoders"]["encoder"], document["batching"], document["training"]
-    if encoder["kind"] == "transformer":  # those are in the files
-        encoder |= {"kind": "bag", "options": {}}
-    encoder |= {"source": None, "query_length": 9, "label_length": 8}
-    encoder["options"] |= INCEPTION if encoder["kind"] == "inception" else BAG
-    batching["batch_size"] = 24
-    training |= {"epochs": 2, "evaluate_every": 1, "warmup": 0.2}
-    for stage in document["stages"]:
-        stage["training"] |= {"epochs": 2} if "epochs" in stage["training"] else {}
-    negatives = batching.get("negatives", {"mined": 0})
-    if batching["order"]["kind"] == "clustered" or negatives["mined"]:
-        batching["refresh"] = {"start": 0, "every": 1}
-    if negatives["mined"]:
-        negatives |= {"mined": min(negatives["mined"], 3), "top": 6, "uniform": min(negatives["uniform"], 2)}
-        negatives["search"] |= POOR.get(negatives["search"]["kind"], {})
-    if batching.get("cap"):
-        batching["cap"] = 90
+    recipe = load_recipe(name)
+    document = recipe.model_dump(mode="json", by_alias=True)
+    for encoder in document["encoders"].values():
+        if encoder["kind"] == "transformer":  # those are in the files
+            encoder |= {"kind": "bag", "options": {}}
+        lengths = ("query_length", "label_length")
+        alone = len(document["encoders"]) == 1
+        encoder |= {"source": None, **{key: 9 - (key == "label_length") for key in lengths if alone or encoder[key]}}
+        encoder["options"] |= INCEPTION if encoder["kind"] == "inception" else BAG
+    sections = [stage["batching"] for stage in document["stages"]]
+    if not sections or not all("batch_size" in section for section in sections):
+        sections.append(document["batching"])
+    for section in sections:
+        shrink_batching(section)
+    training = document["training"]
+    training |= {"epochs": 2, "evaluate_every": 1}
+    for section in (training, *(stage["training"] for stage in document["stages"])):
+        section |= {"epochs": 2} if "epochs" in section else {}
+        section |= {"warmup_steps": 1} if section.get("warmup_steps") is not None else {}
+        section |= {"milestones": [1]} if section.get("milestones") else {}
+    steps = [stage["training"].get("warmup_steps") for stage in document["stages"]]
+    if training["warmup_steps"] is None and not any(steps):
+        training["warmup"] = 0.2
     for space in document["spaces"].values():
         space["size"] = 12
     for head in document["heads"].values():
         head |= {key: value for key, value in SMALL_HEAD.items() if head.get(key) is not None}
-    if document["predict"]["weights"] == "fusion":
-        document["ngrams"] |= {"words": 512, "bigrams": 512, "characters": 512}
+        head |= {"size": 12, "private": 5} if head["kind"] == "shared" else {}
+    if document["predict"]["weights"] in ("fusion", "tree"):
         document["predict"]["candidates"] = training["evaluate_on"] = 5
+    if recipe.fitted_heads:
+        document["ngrams"] |= {"words": 512, "bigrams": 512, "characters": 512}
     return document
+
+
+def shrink_batching(section):
+    """Make the batches of a recipe, or of a stage, few and small."""
+    section["batch_size"] = 24
+    order = section.get("order", {})
+    order = {"kind": order} if isinstance(order, str) else order
+    negatives = section.get("negatives", {})
+    mined = negatives.get("mined", 0)
+    if order.get("size"):
+        order["size"] = 4
+    if order.get("double_at"):
+        order["double_at"] = [1]
+    if order.get("kind") == "clustered" or mined:
+        section["refresh"] = {"start": 0, "every": 1}
+    if mined:
+        negatives |= {"mined": min(mined, 3), "top": 6, "uniform": min(negatives.get("uniform", 0), 2)}
+        search = negatives.setdefault("search", {"kind": "exact"})
+        search |= POOR.get(search["kind"], {})
+    elif negatives.get("bm25"):
+        negatives["top"] = 6
+    if section.get("cap"):
+        section["cap"] = 90
