@@ -137,7 +137,7 @@ def test_what_a_recipe_without_stages_does_not_have(sections):
 
 @pytest.mark.parametrize("name", ["half", "forward", "a.b", "", "all"])
 def test_names_with_a_meaning_of_their_own(name):
-    words = f"choose another name, {name!r} has a meaning of its own"
+    words = f"choose another name, {name!r} is reserved"
     assert words in refusal(lambda: recipe(heads={name: TEXT}))
     if name != "all":
         assert words in refusal(lambda: recipe(encoders={name: BAG}))

@@ -32,6 +32,7 @@ class FreeSettings(DenseSettings):
     """Label vectors are learnt rows of a table."""
 
     has_table: ClassVar[bool] = True
+    noise_keys: ClassVar[tuple[str, ...]] = (*DenseSettings.noise_keys, "row_dropout")
 
     kind: Literal["free"] = "free"
     row_dropout: Dropout = 0.0

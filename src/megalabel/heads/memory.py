@@ -48,17 +48,13 @@ class MemorySettings(RowSettings):
     max_df: Annotated[float, Field(gt=0, le=1)] = (
         0.05  # more frequent n-grams are not used to find neighbours; 1 is exact
     )
+    feature_keys: ClassVar[tuple[str, ...]] = ("features",)
     renamed: ClassVar[dict[str, str]] = {**RowSettings.renamed, "nearest": "neighbours"}
 
     @model_validator(mode="after")
     def _check_max_df(self) -> Self:
         self.require(self.reads_ngrams, "max_df", f"features is {self.features}, so vectors are compared, not n-grams")
         return self
-
-    @property
-    def reads_ngrams(self) -> bool:
-        """Whether the head reads n-grams of texts."""
-        return self.features == NGRAMS
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
         """Return the stored rows: n-grams, or vectors of a dense head."""

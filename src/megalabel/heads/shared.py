@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import embedding
 
 from megalabel.graphs import partition
-from megalabel.heads.dense import DenseHead, DenseSettings
+from megalabel.heads.dense import DenseHead, LabelTextSettings
 from megalabel.heads.head import register
 from megalabel.settings import NonNegativeInt
 
@@ -29,21 +29,14 @@ __all__ = ["SharedHead", "SharedSettings", "share_vectors"]
 
 
 @register
-class SharedSettings(DenseSettings):
+class SharedSettings(LabelTextSettings):
     """Label vectors are encoded texts plus learnt vectors that clusters of labels share."""
 
-    reads_text: ClassVar[bool] = True
     has_table: ClassVar[bool] = True
 
     kind: Literal["shared"] = "shared"
-    label_encoder: str | None = None  # a second encoder for label texts; None ties both towers
     size: PositiveInt = 65_536  # clusters, each with a vector; at most one per label
     private: NonNegativeInt = 1_000  # most frequent labels, each with a vector of its own
-
-    @property
-    def has_rows(self) -> bool:
-        """Yes: the vectors that labels share."""
-        return True
 
     def counts(self, labels: int) -> tuple[int, int]:
         """Return how many private vectors and how many shared ones so many labels get."""
@@ -85,11 +78,6 @@ class SharedHead(DenseHead):
         self.vectors = nn.Parameter(torch.empty(self.private + shared, self.dim))
         nn.init.xavier_uniform_(self.vectors)
         self.register_buffer("cluster", torch.zeros(len(self.shard), dtype=torch.int64))
-
-    @property
-    def label_encoder(self) -> str | None:
-        """The encoder of label texts; None is the encoder of the queries."""
-        return self.settings.label_encoder
 
     def tables(self) -> list[nn.Parameter]:
         """Return the vectors: a step touches those of its labels."""

@@ -22,9 +22,10 @@ from megalabel.batching.order import ByLabel, ByLabelOrder, Clustered, Order, Sh
 from megalabel.batching.pool import PoolBuilder
 from megalabel.errors import DataError, SettingError
 from megalabel.memory import trim_memory
+from megalabel.network.vectors import EncodedTexts
 from megalabel.training.optim import clip_gradients, make_optimisers, sum_gradients
 from megalabel.training.optim.schedule import Schedule
-from megalabel.training.refresh import Refreshed, keep_means, refresh
+from megalabel.training.refresh import Refreshed, refresh
 from megalabel.training.step import Step
 from megalabel.types import LABELS, Batch, Targets, View
 
@@ -174,7 +175,9 @@ class Loop:
                 yield self._step(batch, builder)
         if self.neighbours:
             with self.pause():
-                keep_means(self.network, self.queries, self.labels)
+                self.network.eval()
+                for name in self.neighbours:
+                    self.network.head(name).after_epoch(EncodedTexts(self.network, name, self.queries, self.labels))
         self.epoch, self.place = self.epoch + 1, 0
 
     def _refresh_if_due(self) -> bool:

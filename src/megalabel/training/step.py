@@ -81,7 +81,7 @@ class Step:
         own = len(own_queries)
         trained = network.trained_heads()
         waiting = [name for name in trained if network.head(name).settings.candidates is not None]
-        if any(_centroid(network.head(name)) for name in trained):
+        if any(network.head(name).settings.centroid_weight for name in trained):
             own_queries = own_queries + self._partners(batch, points)
         asks = self._neighbours(batch, trained, waiting)
         if asks:
@@ -109,7 +109,7 @@ class Step:
             side = _Side(name, asked, *head.labels(pool, text, points=near), view)
             own_log_q = log_q if head.settings.label_space == LABELS else None
             losses[name] = self._loss(head, side, own_log_q)
-            if weight := _centroid(head):
+            if weight := head.settings.centroid_weight:
                 rows = self._anchors(batch, view, head, head.rows(pool, text))
                 second = replace(side, queries=head.centroids(vectors[own : 2 * own], rows))
                 losses[name] = (1 - weight) * losses[name] + weight * self._loss(head, second, own_log_q)
@@ -331,12 +331,6 @@ class _Side:
     vectors: Tensor  # [pool labels of this rank, d]
     bias: Tensor | None  # [pool labels of this rank]
     view: View
-
-
-def _centroid(head: DenseHead) -> float:
-    """Return the weight of a head's second loss, that of centroids."""
-    weight: float = getattr(head.settings, "centroid", 0.0)
-    return weight
 
 
 def _place(asks: Mapping[str, Tensor], name: str, total: int) -> slice:
