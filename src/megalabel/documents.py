@@ -74,7 +74,7 @@ def check_regular(path: str | PathLike[str]) -> None:
     """Raise a DataError if a path leads to a pipe, a device or a socket, which could be read for ever."""
     mode = Path(path).stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise DataError("not a regular file", path=path, remedy="copy what it gives into a file")
+        raise DataError("not a regular file", path=path, remedy="copy its content to a file")
 
 
 def open_regular(path: str | PathLike[str]) -> BufferedReader:
@@ -100,7 +100,7 @@ def reads_saved(load: Callable[Arguments, Result]) -> Callable[Arguments, Result
         except _ANY as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             what = f"what was saved here cannot be loaded ({reason:.200})"
-            raise DataError(what, path=Path(str(args[0])), remedy="copy it again, or make it again") from error
+            raise DataError(what, path=Path(str(args[0])), remedy="copy it again, or create it again") from error
 
     return checked
 

@@ -208,7 +208,7 @@ def make_folder(path: str | PathLike[str]) -> None:
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteError(f"could not make this folder, {_reason(error)}", path=path) from error
+        raise WriteError(f"could not create this folder, {_reason(error)}", path=path) from error
 
 
 @contextmanager
@@ -277,7 +277,7 @@ def read_whole(folder: str | PathLike[str], card: str, read: Callable[[], Result
             return result
         if time.monotonic() > deadline:
             remedy = "try again when it is saved less often"
-            raise DataError("replaced again and again while it was read", path=folder, remedy=remedy)
+            raise DataError("this was replaced repeatedly while it was being read", path=folder, remedy=remedy)
 
 
 def _version(card: Path) -> tuple[object, ...]:

@@ -67,7 +67,7 @@ def test_an_optimiser_of_encoders_that_have_no_layers():
     plain = BAG | {"options": BAG["options"] | {"residual": False}}
     decay = {"encoder": {"lr": 0.1, "weight_decay": 0.1}, "tables": {"kind": "row_adagrad", "lr": 0.1}}
     words = refusal(lambda: recipe(encoder=plain, training=decay))
-    assert words.startswith("training.encoder.weight_decay has no effect: no layer of an encoder is trained")
+    assert words.startswith("training.encoder.weight_decay has no effect: no encoder layer is trained")
     assert recipe(encoder=plain, training=decay | {"tables": None}).training.tables is None  # tables follow
     words = refusal(lambda: recipe(encoder=plain, training={"encoder": {"kind": "sgd", "lr": 0.1}}))
     assert words == "training.encoder.kind is 'sgd', but only tables are trained: set training.tables"

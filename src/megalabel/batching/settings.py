@@ -51,7 +51,7 @@ class Refresh(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Refresh:
-        self.require(self.every_steps is None, "every", "every_steps says when to refresh")
+        self.require(self.every_steps is None, "every", "every_steps is given")
         return self
 
 

@@ -225,7 +225,7 @@ class _Whole:
 class _ByWord:
     """Tokenise every distinct word once: words repeat far more often than texts.
 
-    Short words are remembered from call to call, up to a number of bytes; then the memory starts anew.
+    Short words are cached from call to call, up to a number of bytes; then the cache is emptied.
     """
 
     def __init__(self, whole: _Whole, pattern: re.Pattern[str]) -> None:

@@ -89,7 +89,7 @@ class DenseSettings(HeadSettings):
         self.require(self.projection not in ("none", "residual"), "dim", f"projection is {self.projection}")
         untrained = "loss is null, the head is not trained"
         self.require(self.loss is not None, "weight candidates dropout query_matrix query_dropout", untrained)
-        self.require(self.loss is not None, "search_normalise", "loss is null, so normalise counts for search alone")
+        self.require(self.loss is not None, "search_normalise", "loss is null, so normalise applies to search only")
         self.require(self.loss is not None or self.bias, "temperature", untrained)
         if self.loss is None and self.temperature.learn:
             raise ValueError(f"temperature.learn has no effect: {untrained}")

@@ -120,7 +120,7 @@ class Memory(FittedHead):
         """Store the training rows: vectors [N, F] or [N, d] and relevance [N, L]."""
         self._check()
         if vectors.shape[0] == 0:
-            raise DataError("there are no training rows to remember")
+            raise DataError("there are no training rows to store")
         cells = as_targets(targets, "targets", (vectors.shape[0], targets.shape[1]))
         unit = _unit_rows(as_rows(vectors, "vectors")) if sparse.issparse(vectors) else _unit(vectors, "vectors")
         return self._store(unit, cells)

@@ -110,7 +110,7 @@ class NeighboursHead(DenseHead):
         return near[(near >= 0) & ~torch.isin(near, batch)]
 
     def support(self, pool: Tensor | None) -> Tensor | None:
-        """Return the pool and the labels of the neighbours of its labels; None stands for every label."""
+        """Return the pool and the labels of the neighbours of its labels; None means every label."""
         if pool is None or not len(self._points):
             return pool
         near = torch.unique(self._points.index_select(0, pool))

@@ -1,4 +1,4 @@
-"""Head ``shared``: the label's text plus a vector that alike labels share."""
+"""Head ``shared``: the label's text plus a vector that similar labels share."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SharedHead(DenseHead):
     """w_l = f(z_l) + A[c(l)], added before normalisation: the encoder of DEXA.
 
     The ``private`` most frequent labels have a row of A each; all others share ``size`` rows, one for each cluster
-    of alike texts. A starts Xavier-uniform. Clusters have near-equal size and are made once, before the first step,
+    of similar texts. A starts Xavier-uniform. Clusters have near-equal size and are made once, before the first step,
     from the vectors that the encoder gives label texts then (Dahiya et al., KDD 2023, "Deep encoders with auxiliary
     parameters for extreme classification"). A has as many rows however many labels there are, and a sparse gradient.
 

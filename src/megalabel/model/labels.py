@@ -298,7 +298,7 @@ class LiveLabels:
             if not isinstance(uid, str) or not uid.strip():
                 raise DataError(f"a uid must be a text, not {uid!r}")
             if any(category(character) in _CONTROLS for character in uid):
-                raise DataError(f"the uid {uid[:60]!r} contains a control character", remedy="give it a uid without")
+                raise DataError(f"the uid {uid[:60]!r} contains a control character", remedy="remove it")
             if uid in seen or uid in self.ids():
                 gone = uid in self.ids() and self.ids()[uid] in self.state.removed
                 what = f"the uid {uid!r} belonged to a label that was removed" if gone else f"duplicate uid {uid!r}"

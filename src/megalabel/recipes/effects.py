@@ -140,7 +140,7 @@ def _check_optimisers(recipe: Recipe, stages: list[tuple[Stage, Recipe]]) -> Non
         return
     names = [name for name in type(training.encoder).model_fields if name not in ("kind", "lr")]
     if training.tables is not None or not any(group["tables"] for group in groups):
-        _require(training.encoder, names, "training.encoder", "no layer of an encoder is trained, and no group follows")
+        _require(training.encoder, names, "training.encoder", "no encoder layer is trained, and no other group uses it")
     elif not isinstance(training.encoder, AdamWSettings):
         kind = training.encoder.kind
         raise ValueError(f"training.encoder.kind is {kind!r}, but only tables are trained: set training.tables")

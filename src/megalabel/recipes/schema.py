@@ -58,7 +58,7 @@ class Training(Settings):
         if late:
             raise ValueError(f"milestones: {late[0]} has no effect, training ends after {self.epochs} epochs")
         if len(set(self.milestones)) < len(self.milestones):
-            raise ValueError("milestones: each epoch once")
+            raise ValueError("milestones: duplicate epoch")
         return self
 
     @field_validator("encoder", "tables", "heads", mode="before")

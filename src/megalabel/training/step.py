@@ -232,7 +232,7 @@ class Step:
             view = None if name in waiting else batch.views[head.settings.label_space]
             if view is None or view.pool is None:
                 raise SettingError(
-                    f"the head {name!r} reads the neighbours of the labels of a step, which must be a few",
+                    f"the head {name!r} reads the neighbours of the labels of a step, so a step cannot have all labels",
                     remedy="set batching.labels to pool or candidates",
                 )
             ids = head.points(view.pool, batch.queries)

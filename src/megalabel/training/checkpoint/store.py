@@ -259,7 +259,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         return Manifest.model_validate(manifest).model_dump()
     except ValidationError as error:
-        raise DataError(f"its manifest says what none says ({first_error(error)})", path=path) from None
+        raise DataError(f"its manifest is invalid ({first_error(error)})", path=path) from None
 
 
 def _check(path: Path, manifest: dict[str, Any]) -> None:
