@@ -13,10 +13,10 @@ from scipy import sparse
 from megalabel.cost import tensor
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError, SettingError
-from megalabel.heads._rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
 from megalabel.heads.answers import StoredAnswers
 from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
 from megalabel.heads.live import FewRows
+from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
 from megalabel.settings import PositiveFloat
 from megalabel.types import TopK
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from megalabel.heads._inverted_index import InvertedIndex
     from megalabel.heads.answers import Answers
     from megalabel.heads.cost import HeadCost, HeadWorkload
     from megalabel.heads.head import FitData, NewTexts, Queries
     from megalabel.heads.live import Live, Part
+    from megalabel.heads.sparse.inverted_index import InvertedIndex
     from megalabel.index import ExactIndex
 
 __all__ = ["Memory", "MemorySettings"]
@@ -278,7 +278,7 @@ class Memory(FittedHead):
         """Store rows of length 1."""
         self.targets_, self._sparse, self._dense = targets, None, None
         if sparse.issparse(unit):
-            from megalabel.heads._inverted_index import InvertedIndex
+            from megalabel.heads.sparse.inverted_index import InvertedIndex
 
             self._sparse = InvertedIndex(unit, None, floor=0.0, max_df=self.max_df)
         else:
