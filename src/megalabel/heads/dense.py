@@ -16,7 +16,7 @@ from torch.nn.functional import dropout, normalize
 from megalabel.heads.cost import HeadCost, dense_cost
 from megalabel.heads.head import HeadSettings
 from megalabel.heads.projections import make_projection, unit_rows
-from megalabel.heads.tables import HALVES
+from megalabel.heads.tables import BLOCK, HALVES
 from megalabel.heads.temperature import Temperature, TemperatureSettings
 from megalabel.losses.settings import LOSSES
 from megalabel.settings import Dropout, PositiveFloat, Settings, one_of
@@ -41,8 +41,6 @@ __all__ = [
     "LabelTextSettings",
     "Points",
 ]
-
-_BLOCK = 16_384  # rows per block
 
 
 class CandidateSettings(Settings):
@@ -332,8 +330,8 @@ class DenseHead(nn.Module):
                 by_label = data.targets[rows].T.tocsr()[data.shard.start : data.shard.stop]
                 present = np.flatnonzero(np.diff(by_label.indptr))  # few of millions of labels have a point in a block
                 points = vectors.cpu().numpy()
-                for start in range(0, len(present), 4 * _BLOCK):
-                    block = present[start : start + 4 * _BLOCK]
+                for start in range(0, len(present), 4 * BLOCK):
+                    block = present[start : start + 4 * BLOCK]
                     sums[block] += by_label[block] @ points
             total = vectors.sum(dim=0) + (torch.zeros(()).to(vectors) if total is None else total)
         if table is not None and sums is not None:

@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 
 from megalabel.heads.dense import DenseHead, DenseSettings, Points
 from megalabel.heads.head import register
+from megalabel.heads.tables import BLOCK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from megalabel.heads.live import Part
 
 __all__ = ["NeighboursHead", "NeighboursSettings", "sample_neighbours"]
-
-_BLOCK = 16_384  # labels whose neighbours are encoded at once
 
 
 @register
@@ -141,8 +140,8 @@ class NeighboursHead(DenseHead):
     @torch.no_grad()
     def after_epoch(self, texts: TrainTexts) -> None:
         """Compute the stored means with the current weights."""
-        for start in range(0, self.size, _BLOCK):
-            labels = torch.arange(start, min(start + _BLOCK, self.size), device=self.means.device)
+        for start in range(0, self.size, BLOCK):
+            labels = torch.arange(start, min(start + BLOCK, self.size), device=self.means.device)
             ids, support = self.points(labels, labels[:0]), self.support(labels)
             assert support is not None
             points = Points(ids, texts.points(ids))

@@ -10,10 +10,11 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize, relu
 
+from megalabel.heads.tables import BLOCK
+
 __all__ = ["make_projection", "unit_rows"]
 
 MANY_ROWS = 65_536  # above this many rows, memory matters more than speed
-_BLOCK = 16_384  # rows per block
 _NEAR_ZERO = 0.02  # size of a residual layer at the start
 _NORMAL = 0.02  # standard deviation of the weights of ANCE's layer at the start
 
@@ -80,8 +81,8 @@ class _UnitRows(Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         unit, lengths = ctx.saved_tensors
         out: Tensor = torch.empty_like(gradient)
-        for start in range(0, len(unit), _BLOCK):
-            rows = slice(start, start + _BLOCK)
+        for start in range(0, len(unit), BLOCK):
+            rows = slice(start, start + BLOCK)
             along = torch.linalg.vecdot(unit[rows], gradient[rows]).unsqueeze(1)
             torch.sub(gradient[rows], unit[rows] * along, out=out[rows]).div_(lengths[rows])
         return out

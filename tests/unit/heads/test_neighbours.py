@@ -54,7 +54,7 @@ def test_a_label_is_its_text_and_the_mean_of_its_points(batch):
 
 @pytest.mark.parametrize("block", [2, 5])
 def test_stored_means_give_the_same_vectors(monkeypatch, block):
-    monkeypatch.setattr(neighbours, "_BLOCK", block)
+    monkeypatch.setattr(neighbours, "BLOCK", block)
     head = build()
     head.after_epoch(SimpleNamespace(points=QUERIES.__getitem__, labels=TEXTS.__getitem__))
     vectors, _ = head.labels(None, TEXTS, search=True)

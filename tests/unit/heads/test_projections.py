@@ -25,7 +25,7 @@ def test_the_other_layers():
 
 
 def test_unit_rows_have_the_value_and_gradient_of_torch(monkeypatch):
-    monkeypatch.setattr(projections, "_BLOCK", 7)
+    monkeypatch.setattr(projections, "BLOCK", 7)
     monkeypatch.setattr(projections, "MANY_ROWS", 0)
     torch.manual_seed(0)
     start, weight = torch.randn(50, 6, dtype=torch.float64), torch.randn(50, 6, dtype=torch.float64)
