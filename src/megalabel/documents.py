@@ -146,7 +146,7 @@ def parse_json(data: bytes, path: str | PathLike[str], line: int | None = None) 
 
 
 def has_duplicate_key(data: bytes, row: dict[str, Any]) -> bool:
-    """Say if JSON that gives this object names a key twice; quick where no text has a quote before a colon.
+    """Return whether JSON that gives this object names a key twice; quick where no text has a quote before a colon.
 
     >>> has_duplicate_key(b'{"a": 1, "a": 2}', {"a": 2}), has_duplicate_key(b'{"a": {"b": 1}}', {"a": {"b": 1}})
     (True, False)

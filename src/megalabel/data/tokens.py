@@ -161,7 +161,7 @@ def _write(folder: Path, key: str, texts: Sequence[str], source: Tokenises) -> N
 
 
 def _open(folder: Path) -> Tokens | None:
-    """Map a finished store, or return None if there is none or it is damaged, which is said in one line."""
+    """Map a finished store, or return None if there is none or it is damaged, with a one-line notice."""
     try:
         card = json.loads((folder / "tokens.json").read_bytes())
         if card["version"] != _VERSION:

@@ -93,7 +93,7 @@ class DecisionTree:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], inputs: int) -> DecisionTree:
-        """Read a tree over so many features from plain lists; raise a DataError for anything else."""
+        """Read a tree over ``inputs`` features from plain lists; raise a DataError for anything else."""
         names = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or set(values) != set(names) or not values["values"]:
             raise DataError(f"a decision tree must have {', '.join(names)}")

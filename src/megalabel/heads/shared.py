@@ -39,12 +39,12 @@ class SharedSettings(LabelTextSettings):
     private: NonNegativeInt = 1_000  # most frequent labels, each with a vector of its own
 
     def counts(self, labels: int) -> tuple[int, int]:
-        """Return how many private vectors and how many shared ones so many labels get."""
+        """Return the numbers of private and of shared vectors for a number of labels."""
         private = min(self.private, labels)
         return private, min(self.size, labels - private)
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
-        """Return what all dense heads have, the vectors, which label has which, and the texts that are clustered."""
+        """Return the cost of all dense heads, plus vectors, the row of each label, and texts to cluster."""
         cost = super().cost(workload)
         vectors = sum(self.counts(workload.labels))
         return replace(cost, table=0, shared=vectors, kept=2, init_from_texts=True, init_labels=2)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from megalabel.model.stats import LabelStats
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
-    from megalabel.network.queries import AskedTexts, LabelMaker
+    from megalabel.network.queries import LabelMaker, QueryTexts
     from megalabel.network.spaces import LabelSpace
 
 __all__ = ["LabelState", "LiveLabels"]
@@ -103,7 +103,7 @@ class LabelState:
             index = known[1]
         return live.merged(index.answers(queries, self.first), lambda: DenseAnswers(self._rows_index(weights), queries))
 
-    def fitted_answers(self, queries: AskedTexts) -> dict[str, Answers]:
+    def fitted_answers(self, queries: QueryTexts) -> dict[str, Answers]:
         """Return the scores of the fitted heads."""
         return self.fitted.answers(queries, self.live)
 

@@ -83,7 +83,7 @@ def save_model(
     texts: bool,
     before_end: Callable[[Path, int], None] = lambda place, sequence: None,
 ) -> None:
-    """Write the folder that :func:`load_parts` reads, whole or not at all.
+    """Write the folder that :func:`load_parts` reads, completely or not at all.
 
     Args:
         model: the model.
@@ -287,7 +287,7 @@ def read_sequence(folder: Path) -> int:
 
 
 def _of_index(name: str) -> bool:
-    """Say if the card of an index vouches for a file; the card of the model does for the cards of indexes."""
+    """Return whether the card of an index vouches for a file; the card of the model does for the cards of indexes."""
     return name.startswith(f"{INDEX}/") and not name.endswith("/index.json")
 
 

@@ -91,14 +91,14 @@ def _stray(separators: Sequence[str], cells: Sequence[str]) -> set[str]:
 
 
 def _alone(separator: str, stray: set[str], cells: Sequence[str], known: set[str]) -> bool:
-    """Say if the other marks are part of names once the cells are split."""
+    """Return whether the other marks are part of names once the cells are split."""
     names = sorted({item for cell in cells for item in split_items(cell, separator)})
     others = [mark for mark in GUESSED if mark not in stray | {separator} and any(mark in name for name in names)]
     return all(_judge(mark, names, known) == _NAME for mark in others)
 
 
 def _judge(mark: str, cells: Sequence[str], known: set[str]) -> str:
-    """Say what the mark is in these different cells."""
+    """Return what the mark is in these distinct cells."""
     rows = [split_items(cell, mark) for cell in cells]
     marked = [(cell, row) for cell, row in zip(cells, rows, strict=True) if mark in cell and row != [cell]]
     if any(_has_quoted_item(cell, mark) for cell, row in marked if len(row) > 1):
@@ -136,7 +136,7 @@ def _mixed(rows: Sequence[Sequence[str]], several: Sequence[Sequence[str]], know
 
 
 def _spaces_mean_nothing(cells: Sequence[str], rows: Sequence[Sequence[str]], known: set[str]) -> bool:
-    """Say if commas with and without a space both separate: what a ", " keeps together occurs apart as well."""
+    """Return whether commas with and without a space both separate: what a ", " keeps together occurs apart as well."""
     if all(cell.count(",") == cell.count(", ") for cell in cells):
         return True
     counts = Counter(chain.from_iterable(rows))

@@ -32,7 +32,7 @@ __all__ = ["looks_like", "read", "write"]
 
 
 def looks_like(path: Path) -> str | None:
-    """Detect the folder by its files; one may be missing, reading it then says which."""
+    """Detect the folder by its files; one may be missing; reading it then names it."""
     names = [name for name in ("trn.jsonl", "lbl.jsonl", "tst.jsonl") if path.is_dir() and find(path, name)]
     return f"it holds {' and '.join(names[:2])}" if len(names) >= 2 else None
 

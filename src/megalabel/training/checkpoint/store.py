@@ -109,7 +109,7 @@ def save_checkpoint(
     tags: Iterable[str] = (),
     keep: int = 2,
 ) -> Path:
-    """Save whole or not at all; return the new folder.
+    """Save completely or not at all; return the new folder.
 
     ``state`` must be JSON-able; whole numbers may be of any size, keys must be text, and
     tuples come back as lists. Then older checkpoints are removed, except the ``keep``
