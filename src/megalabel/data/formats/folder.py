@@ -54,13 +54,13 @@ def assemble(path: Path, splits: dict[str, Split], labels: Labels, options: Opti
         splits = {name: _with_filter(path, name, split, options) for name, split in splits.items()}
         card |= read_card(path / "card.json") if (path / "card.json").is_file() else {}
     try:
-        return put_together(splits, labels, card, options)
+        return make_dataset(splits, labels, card, options)
     except DataError as error:
         error.path = path if error.path is None else error.path
         raise
 
 
-def put_together(splits: dict[str, Split], labels: Labels, card: dict[str, Any], options: Options) -> Dataset:
+def make_dataset(splits: dict[str, Split], labels: Labels, card: dict[str, Any], options: Options) -> Dataset:
     """Return the data set of these parts; if there is no test part and ``test_share`` is set, hold one out of train."""
     from megalabel.data.hold_out import hold_out
 
