@@ -73,7 +73,7 @@ constraints: $(VENV)/.dev  ## write the versions now installed to constraints.tx
 hashes: $(VENV)/.dev  ## write requirements/demo.txt: demo and server, with a hash for every file but torch's
 	@$(BIN)/python requirements/make_hashes.py
 
-audit: $(VENV)/.dev  ## bill of materials (build/sbom.cdx.json), licences, known weaknesses
+audit: $(VENV)/.dev  ## bill of materials (build/sbom.cdx.json), licences, known vulnerabilities
 	@$(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit \
 		|| echo "pip-audit could not be installed"
 	@$(BIN)/python requirements/audit.py --pip-audit build/audit/bin/pip-audit

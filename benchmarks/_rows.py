@@ -34,15 +34,15 @@ def digest(row: Row) -> str:
     from megalabel.recipes.load_recipe import load_recipe
 
     recipe = load_recipe(row.recipe, row.changes)
-    told = recipe.model_dump(mode="json", exclude_defaults=True)
+    document = recipe.model_dump(mode="json", exclude_defaults=True)
     for name in ("about", "differs", "paper", "seed"):
-        told.pop(name, None)
-    return digest_of(told)
+        document.pop(name, None)
+    return digest_of(document)
 
 
-def digest_of(told: Any) -> str:
+def digest_of(document: Any) -> str:
     """Return a short hash of something that can be written as JSON."""
-    return blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
+    return blake2b(json.dumps(document, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def rows_there(path: Path) -> list[dict[str, Any]]:

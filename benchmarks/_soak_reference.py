@@ -141,7 +141,7 @@ class Reference:
         """Compare the labels of a restarted server with those acknowledged; then load the model as the server did.
 
         A model that is loaded renames labels added before like trained ones, so that this model must be loaded, too.
-        Its scores for the texts are compared with those before: saving counts the words of added labels anew.
+        Its scores for the texts are compared with those before: saving counts the words of added labels again.
         """
         expected, change = self.labels(), self._under_way
         survived = served != expected and change is not None and served == change.apply(expected)

@@ -1,7 +1,7 @@
 """Shared by the studies: rows of training runs that can be interrupted and grown.
 
 A study is a list of rows; each is a recipe with changes, trained on one data set with one seed in a process of its
-own. A row that stands in results/<study>.json already (same resolved recipe, same data, same seed) is skipped, so a
+own. A row that is in results/<study>.json already (same resolved recipe, same data, same seed) is skipped, so a
 study that was stopped goes on where it was, and a new row costs only itself.
 """
 
@@ -156,8 +156,8 @@ def _samples(model: Any, data: Any) -> list[dict[str, Any]]:
     result = []
     for row, text, labels in zip(rows, texts, best.ids.tolist(), strict=True):
         truth = set(data.test.targets[row].indices.tolist())
-        told = [{"text": model.labels.texts[label], "relevant": label in truth} for label in labels if label >= 0]
-        result.append({"text": text, "labels": told})
+        shown = [{"text": model.labels.texts[label], "relevant": label in truth} for label in labels if label >= 0]
+        result.append({"text": text, "labels": shown})
     return result
 
 

@@ -56,8 +56,8 @@ def symmetric(name: str, loss: str, weight: float | None) -> Row:
 
 def pair(name: str, dual: str, classifier: str, bce: float = 0.0, *changes: str) -> Row:
     """Return UniDEC with a loss for each head."""
-    told = (loss_of("dual", {"kind": dual}), loss_of("classifier", {"kind": classifier, "bce": bce}))
-    return short(f"UniDEC, {name}", "unidec-cpu", *told, *changes)
+    losses = (loss_of("dual", {"kind": dual}), loss_of("classifier", {"kind": classifier, "bce": bce}))
+    return short(f"UniDEC, {name}", "unidec-cpu", *losses, *changes)
 
 
 def mined(count: int) -> str:

@@ -60,9 +60,9 @@ def main() -> int:
                 mine = [row[name] for name in ("system", "rows", "data")]
                 rows = [other for other in rows if [other[name] for name in ("system", "rows", "data")] != mine]
                 rows.append(row)
-                told = f"{row['ms_per_1000_rows']:.0f} ms per 1,000 rows, pool {row['pool']:,.0f}"
+                line = f"{row['ms_per_1000_rows']:.0f} ms per 1,000 rows, pool {row['pool']:,.0f}"
                 memory = f"{row['held_mib']:,.0f} MiB held, {row['peak_mib']:,.0f} at most"
-                print(f"{row['data']}, {system}, {kind}: {told}, {memory}", flush=True)
+                print(f"{row['data']}, {system}, {kind}: {line}, {memory}", flush=True)
     write_result("gandalf_cost", {"rows": rows}, "torch")
     return 0
 

@@ -35,7 +35,7 @@ SCRIPTS = Path(__file__).parent / "_peers"
 
 @dataclass(frozen=True)
 class Ours:
-    """A recipe of this package, as it stands or with changes under a name of its own."""
+    """A recipe of this package, unchanged, or with changes under a name of its own."""
 
     name: str
     role: str = "ours"
@@ -61,23 +61,23 @@ class Peer:
     packages: tuple[str, ...]
     alone: tuple[str, ...] = ()  # installed without what they ask for
     given: dict[str, Any] = field(default_factory=lambda: {"kind": "words"})
-    told: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     role: str = "peer"
     asked: bool = False
 
     def settings(self) -> dict[str, Any]:
         """Return what the run is asked for."""
-        return {"features": self.given, **self.told}
+        return {"features": self.given, **self.options}
 
     def digest(self) -> str:
         """Return a hash of settings and versions."""
         return digest_of([self.script, self.packages, self.alone, self.settings()])
 
 
-def xr_linear(name: str, given: dict[str, Any], told: dict[str, Any]) -> Peer:
+def xr_linear(name: str, given: dict[str, Any], options: dict[str, Any]) -> Peer:
     """Return a form of XR-Linear; libpecos asks for torch but does not need it for linear models."""
     packages = ("numpy==1.26.4", "scipy==1.13.1", "scikit-learn==1.6.1")
-    return Peer(name, "xr_linear", packages, ("libpecos==1.2.8",), given, told)
+    return Peer(name, "xr_linear", packages, ("libpecos==1.2.8",), given, options)
 
 
 TUNED = {"train": {"negative_sampling_scheme": "tfn+man"}, "predict": {"beam_size": 50}}
@@ -129,7 +129,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of every system")
     parser.add_argument("--minutes", type=float, help="start no further row after so many minutes")
     parser.add_argument("--limit", type=float, default=60, help="stop a row after so many minutes and leave it out")
-    parser.add_argument("--again", action="store_true", help="measure what is there as well")
+    parser.add_argument("--again", action="store_true", help="measure known rows again")
     parser.add_argument("--dry", action="store_true", help="list what is missing and stop")
     return parser.parse_args(words)
 
@@ -176,8 +176,8 @@ def missing_rows(data: str, options: argparse.Namespace) -> Iterator[tuple[Ours 
             except SettingError as error:
                 print(f"{system.name} is left out: {error}")
     for seed in options.seed:
-        for system, told in known:
-            if options.again or (system.name, told, seed) not in there:
+        for system, key in known:
+            if options.again or (system.name, key, seed) not in there:
                 yield system, seed
 
 
@@ -226,7 +226,7 @@ def run_peer(
     loaded = ml.load(data)
     pairs = loaded.test.filter
     most = int(np.bincount(pairs[:, 0]).max()) if len(pairs) else 0
-    request = {"folder": str(given), "settings": peer.told, "seed": seed, "threads": options.threads}
+    request = {"folder": str(given), "settings": peer.options, "seed": seed, "threads": options.threads}
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         result = in_own_process(
             [str(python), str(SCRIPTS / f"{peer.script}.py")],

@@ -5,7 +5,7 @@ A text of the set is a question, its labels are the documents that answer it tog
 for its loss: decoupled softmax (Gupta et al. 2024, section 4), or softmax over all documents, which is InfoNCE with
 every positive a target. Counted is the share of test questions all of whose documents are among the k best, over those
 that have at least two documents and at most k (more cannot fit), and by the number of documents; filter pairs are left
-out. Rows that stand in results/rag.json already (same recipe, data and seed) are kept. --set changes both rows.
+out. Rows that are in results/rag.json already (same recipe, data and seed) are kept. --set changes both rows.
 """
 
 from __future__ import annotations

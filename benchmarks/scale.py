@@ -124,7 +124,7 @@ def open_data(folder: Path, labels: int) -> tuple[Any, Any, Any]:
     ones = np.memmap(folder / "ones.bin", dtype=np.float32, mode="r")
     points = len(indptr) - 1
     targets = csr_matrix((ones, cols, indptr), shape=(points, labels), copy=False)
-    targets.has_canonical_format = True  # rows are sorted, no label stands twice
+    targets.has_canonical_format = True  # rows are sorted, no label occurs twice
     tokens = np.memmap(folder / "tokens.bin", dtype=np.uint32, mode="r")
     queries = Tokens(tokens, np.load(folder / "offsets.npy", mmap_mode="r"))
     words = np.load(folder / "labels.npy", mmap_mode="r")

@@ -3,7 +3,7 @@
 Run: python benchmarks/search.py [--model RUN] [--data pydocs] [--exact 131072 1305265] [--ann 0 1305265]
 Writes results/search.json. Every index is built and asked in a process of its own, others in an environment of their
 own, with the same vectors, queries, threads and measure of recall. Times are those of the processor, one thread by
-default, so that other work on the machine does not count; those on the wall stand beside them.
+default, so that other work on the machine does not count; wall-clock times are beside them.
 
 Exact: queries per second at batch 256, k = 100, beside faiss IndexFlatIP on the same vectors, in turns: as it comes,
 and with its switch to matrix products (``distance_compute_blas_threshold``) turned so that they are used. Approximate:
@@ -146,7 +146,7 @@ def measure_approximate(
                 continue
             row = {"kind": kind, "settings": settings, **row, "at": at_targets(row["points"])}
             rows.append(row)
-            print(f"  {told(row)}", flush=True)
+            print(f"  {describe(row)}", flush=True)
     return {"vectors": name, "labels": shape[0], "dim": shape[1], "queries": len(queries), "rows": rows}
 
 
@@ -171,7 +171,7 @@ def at_targets(points: list[dict[str, Any]]) -> dict[str, dict[str, Any] | None]
     return {str(target): next((p for p in points if p["recall"] >= target), None) for target in TARGETS}
 
 
-def told(row: dict[str, Any]) -> str:
+def describe(row: dict[str, Any]) -> str:
     """Return one line on an index."""
     parts = [
         f"{target}: {point['queries_per_second']:,.0f} q/s (effort {point['effort']})"

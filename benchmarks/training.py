@@ -6,7 +6,7 @@ rounds are compared. sentence-transformers runs through its own trainer with
 MultipleNegativesRankingLoss, and at the largest batch with the Cached variant too; ours is the loop of a
 recipe, with a softmax over the labels of the batch, whole or in chunks of as many texts as
 the Cached loss takes. Both have dropout on, fused AdamW, gradients clipped to norm 1 and the time
-for tokens within. Rates are per second of processor time, of one thread unless told otherwise, so that
+for tokens within. Rates are per second of processor time, of one thread by default, so that
 neighbours on the machine do not count; on an idle one this is the time on the clock. Prints
 a table, writes results/training.json after every run (runs that are there are not done again),
 and ends with exit code 1 where we are not twice as fast at the model's own length, or need

@@ -3,7 +3,7 @@
 Run: python benchmarks/zero_shot.py [--data DIR [DIR ...]] [--recipes NAME ...] [--seed 0 1 2]
 A tenth of the labels that test rows carry is new. One model is trained on everything. The other is trained as if they
 did not exist: their columns leave the targets, and so do train rows that have no other label or the text of a new one;
-then `Model.add_labels` is told their texts. Both rank all labels for the test rows that carry a new one. Counted is the
+then `Model.add_labels` gets their texts. Both rank all labels for the test rows that carry a new one. Counted is the
 recall of new labels and of the others in the same rows, and the share of the ten best places that new labels take.
 Writes results/zero_shot.json after every row; one that is there already with the same settings is kept.
 """

@@ -153,20 +153,25 @@ def ablation_text(
     name: str, result: dict[str, Any] | None, published: dict[str, Any], table: Table, where: Callable[[Any], str]
 ) -> str:
     """Return one question's table for each data set that has two runs of it; those that were not made are named."""
-    told = TABLES[name]
+    ablation = TABLES[name]
     parts, used = [], []
     for data in dict.fromkeys(row["data"] for row in result["rows"]) if result else ():
         rows = latest(result["rows"], data)
-        if len({line.row for line in told.lines} & set(rows)) < LEAST:
+        if len({line.row for line in ablation.lines} & set(rows)) < LEAST:
             continue
-        used += [row for line in told.lines for row in rows.get(line.row, [])]
-        paper = published["ablations"][name]["metrics"] if told.published else {}
-        head = [*told.leads, *told.metrics, *told.costs, *(f"paper {metric}" for metric in told.published)]
-        parts.append(f"**{data}**\n\n{table(head, [cells(told, line, rows, paper) for line in told.lines])}")
+        used += [row for line in ablation.lines for row in rows.get(line.row, [])]
+        paper = published["ablations"][name]["metrics"] if ablation.published else {}
+        head = [
+            *ablation.leads,
+            *ablation.metrics,
+            *ablation.costs,
+            *(f"paper {metric}" for metric in ablation.published),
+        ]
+        parts.append(f"**{data}**\n\n{table(head, [cells(ablation, line, rows, paper) for line in ablation.lines])}")
     if not parts:
         return NOTHING
     seeds, threads = ({str(row[key]) for row in used} for key in ("seed", "threads"))
-    source = f" The paper's columns: {published['ablations'][name]['source']}." if told.published else ""
+    source = f" The paper's columns: {published['ablations'][name]['source']}." if ablation.published else ""
     run = f"Test rows; seeds: {listed(sorted(seeds))}; threads: {listed(sorted(threads))}"
     said = f"{run}; {where(result)}.{commits_text(used)}{source}\n"
     return "\n".join([*parts, said])
@@ -183,15 +188,15 @@ def latest(rows: Rows, data: str) -> dict[str, Rows]:
     return result
 
 
-def cells(told: Ablation, line: Line, rows: dict[str, Rows], paper: dict[str, dict[str, float]]) -> list[str]:
+def cells(ablation: Ablation, line: Line, rows: dict[str, Rows], paper: dict[str, dict[str, float]]) -> list[str]:
     """Return one line of a table."""
     own, theirs = rows.get(line.row), paper.get(line.label, {})
-    ours = [MISSING] + [""] * (len(told.metrics) + len(told.costs) - 1)
+    ours = [MISSING] + [""] * (len(ablation.metrics) + len(ablation.costs) - 1)
     if own is not None:
-        ours = [figure([row["metrics"][line.head][name] for row in own]) for name in told.metrics]
+        ours = [figure([row["metrics"][line.head][name] for row in own]) for name in ablation.metrics]
         shown = line.head == "all"  # a run has its costs once
-        ours += [cost(name, own) if shown else "" for name in told.costs]
-    return [*line.label.split(" | "), *ours, *(plain(name, theirs.get(name)) for name in told.published)]
+        ours += [cost(name, own) if shown else "" for name in ablation.costs]
+    return [*line.label.split(" | "), *ours, *(plain(name, theirs.get(name)) for name in ablation.published)]
 
 
 def figure(values: list[float]) -> str:

@@ -1,6 +1,6 @@
-"""Write build/sbom.cdx.json, a bill of materials of what is installed, and print the licences and known weaknesses.
+"""Write build/sbom.cdx.json, a bill of materials of this environment; print licences and known vulnerabilities.
 
-The bill is CycloneDX 1.5 JSON. Weaknesses come from pip-audit, if it is installed beside (``--pip-audit COMMAND``) and
+The bill is CycloneDX 1.5 JSON. Vulnerabilities come from pip-audit (``--pip-audit COMMAND``), if it is installed and
 reaches its database of advisories; otherwise one line says so.
 """
 
@@ -40,22 +40,22 @@ def component(package: Distribution) -> dict[str, Any]:
     return {**about, "licenses": [{"license": {"name": licence(package)}}]}
 
 
-def weaknesses(command: str | None) -> str:
+def vulnerabilities(command: str | None) -> str:
     """Return one line on what pip-audit knows of the packages installed here."""
     if command is None or not Path(command).is_file():
-        return "pip-audit is not installed; no weaknesses were looked up"
+        return "pip-audit is not installed; vulnerabilities were not checked"
     place = sysconfig.get_path("purelib")
     options = ["--path", place, "--format", "json", "--progress-spinner", "off", "--timeout", "10"]
     try:
         done = subprocess.run([command, *options], capture_output=True, text=True, timeout=300)
         packages = json.loads(done.stdout)["dependencies"]
     except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
-        return "pip-audit could not reach its database; no weaknesses were looked up"
+        return "pip-audit could not reach its database; vulnerabilities were not checked"
     audited = [package for package in packages if "skip_reason" not in package]
     bad = [f"{part['name']} {part['version']} ({v['id']})" for part in audited for v in part.get("vulns", ())]
     if not audited:
-        return "pip-audit found none of the packages in its database; no weaknesses were looked up"
-    return f"{len(audited)} of {len(packages)} packages looked up: {', '.join(bad) or 'no known weakness'}"
+        return "pip-audit found none of the packages in its database; vulnerabilities were not checked"
+    return f"{len(audited)} of {len(packages)} packages checked: {', '.join(bad) or 'no known vulnerability'}"
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def main() -> None:
     print(f"{TARGET}: {len(components)} packages")
     for name, count in Counter(licence(package) for package in packages.values()).most_common():
         print(f"  {count:4}  {name}")
-    print(weaknesses(parser.parse_args(sys.argv[1:]).pip_audit))
+    print(vulnerabilities(parser.parse_args(sys.argv[1:]).pip_audit))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Run by benchmarks/search.py as REQUEST (JSON: folder, kind, settings, threads, k
 vectors.npy [L, d], queries.npy [Q, d] and floor.npy [Q], the k-th best score of each query. A label counts as found
 when its score is no worse than that, but for rounding. Libraries are imported before the clock starts.
 
-Times are those the processor spent on this process: other work on the machine does not count. Seconds on the wall stand
-beside them. Memory is what the process holds more than before the vectors were read, once they are given up again.
+Times are those the processor spent on this process: other work on the machine does not count. Wall-clock
+seconds are beside them. Memory is what the process holds beyond what it held before the vectors were read.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _lacks_memory(error: Exception) -> bool:
-    """Say if an error of torch, the system or another library means that there is no more memory."""
+    """Return whether an error of torch, the system or another library means that there is no more memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     text = str(error).lower()

@@ -1,4 +1,4 @@
-"""The words in which encoders, heads and the plan say what they hold in memory."""
+"""Parts of memory, as encoders, heads and the plan count them."""
 
 from __future__ import annotations
 

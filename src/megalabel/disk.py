@@ -75,7 +75,7 @@ def _flush_file(path: Path, rights: int) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Let two paths swap their names in one step; return False where the system cannot."""
+    """Swap the names of two paths in one step; return False if the system cannot."""
     swap = _system_exchange()
     if swap is None:
         return False

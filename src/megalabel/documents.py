@@ -74,7 +74,7 @@ def check_regular(path: str | PathLike[str]) -> None:
     """Raise a DataError if a path leads to a pipe, a device or a socket, which could be read for ever."""
     mode = Path(path).stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise DataError("not a regular file", path=path, remedy="copy what it gives into a file")
+        raise DataError("not a regular file", path=path, remedy="copy its content to a file")
 
 
 def open_regular(path: str | PathLike[str]) -> BufferedReader:
@@ -100,7 +100,7 @@ def reads_saved(load: Callable[Arguments, Result]) -> Callable[Arguments, Result
         except _ANY as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             what = f"what was saved here cannot be loaded ({reason:.200})"
-            raise DataError(what, path=Path(str(args[0])), remedy="copy it again, or make it again") from error
+            raise DataError(what, path=Path(str(args[0])), remedy="copy it again, or create it again") from error
 
     return checked
 
@@ -146,7 +146,7 @@ def parse_json(data: bytes, path: str | PathLike[str], line: int | None = None) 
 
 
 def has_duplicate_key(data: bytes, row: dict[str, Any]) -> bool:
-    """Say if JSON that gives this object names a key twice; quick where no text has a quote before a colon.
+    """Return whether JSON that gives this object names a key twice; quick where no text has a quote before a colon.
 
     >>> has_duplicate_key(b'{"a": 1, "a": 2}', {"a": 2}), has_duplicate_key(b'{"a": {"b": 1}}', {"a": {"b": 1}})
     (True, False)

@@ -161,7 +161,7 @@ def json_rows(path: str | PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]
 
 @contextmanager
 def writing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
-    """Write a file whole or not at all; a name ending in .gz is compressed, the same bytes every time.
+    """Write a file completely or not at all; a name ending in .gz is compressed, the same bytes every time.
 
     >>> import tempfile, pathlib
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "greeting.txt"
@@ -208,12 +208,12 @@ def make_folder(path: str | PathLike[str]) -> None:
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteError(f"could not make this folder, {_reason(error)}", path=path) from error
+        raise WriteError(f"could not create this folder, {_reason(error)}", path=path) from error
 
 
 @contextmanager
 def writing_folder(path: str | PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """Fill a folder whole or not at all: the one way to save.
+    """Write a folder completely or not at all: the only way to save.
 
     The caller fills a hidden folder beside ``path``. Then every file and folder in it is flushed to the disk, it
     takes the place of an older ``path`` in one step, and the older one is removed. A kill or a power cut at any
@@ -277,7 +277,7 @@ def read_whole(folder: str | PathLike[str], card: str, read: Callable[[], Result
             return result
         if time.monotonic() > deadline:
             remedy = "try again when it is saved less often"
-            raise DataError("replaced again and again while it was read", path=folder, remedy=remedy)
+            raise DataError("this was replaced repeatedly while it was being read", path=folder, remedy=remedy)
 
 
 def _version(card: Path) -> tuple[object, ...]:

@@ -37,7 +37,7 @@ def holding(
         busy: what the other process does, such as "another process trains into this folder".
         remedy: what to do then.
         patience: seconds to wait.
-        say: is told when there is something to wait for.
+        say: called with a message if there is something to wait for.
     """
     from filelock import FileLock, Timeout
 

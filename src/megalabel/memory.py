@@ -14,7 +14,7 @@ def trim_memory() -> None:
 
     glibc keeps pieces of up to 32 MB for later, so that what comes next, in other sizes, is added on top: after
     blocks of scores of all labels, hundreds of megabytes. It takes some milliseconds, and as long again until the
-    memory is mapped anew: for steps of a second, not for small ones.
+    memory is mapped again: for steps of a second, not for small ones.
     """
     _malloc_trim()(0)
 

@@ -67,8 +67,8 @@ def train(
 
     If the data has no validation rows, some are held out of train by the rule that made the test set; everything
     is selected on them. With ``refit: true`` the network is then trained once more on train + val, for as many
-    epochs as proved best. What the recipe says under ``augment`` is made from the train rows after that, for each
-    of the two trainings anew. A recipe with ``stages`` trains them in order; the model is that of the last one.
+    epochs as proved best. Rows of ``augment`` are made from the train rows after that, separately for each
+    of the two trainings. A recipe with ``stages`` trains them in order; the model is that of the last one.
 
     Args:
         recipe: a name (see ``megalabel recipes``), a YAML file, or a recipe.
@@ -204,7 +204,8 @@ class _Run:
             return folders[wanted]
         if not Path(wanted).exists():
             hint = nearest(wanted, folders) if folders else "give the folder of a finished run"
-            raise SettingError(f"stage {stage.name}: init_from is {wanted!r}, no earlier stage and no run", remedy=hint)
+            what = f"init_from is {wanted!r}, which is neither an earlier stage nor a run"
+            raise SettingError(f"stage {stage.name}: {what}", remedy=hint)
         return find_model(wanted)
 
     def _spaces(
@@ -298,7 +299,7 @@ def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> FusedScore
     """Fit the fusion of all heads on the validation rows.
 
     Rows that carry the only point of a label are never held out, so such a label cannot be right in a row that was:
-    there it is no candidate, lest rare labels look worse than they are.
+    there it is no candidate, so that rare labels do not look worse than they are.
     """
     val = data.split("val")
     ids, scores = model.candidates(val.texts, val.excluded())

@@ -101,7 +101,7 @@ def test_train_refuses_what_cannot_fit_and_leaves_nothing_behind(call, tmp_path)
     assert re.search(
         r"would take [\d.,]+ TiB of memory, there is [\d.,]+ \w+; --set encoder\.options\.dim=\d+ takes", line
     )
-    assert line.endswith("or --force to try all the same")
+    assert line.endswith("or --force to try anyway")
     assert "Traceback" not in err
     assert not (tmp_path / "run").exists()
 

@@ -65,10 +65,10 @@ def recipe(tmp_path):
     """Return a recipe of one's own with figures on LF-TinyTitles: dexml with a tiny encoder."""
 
     def recipe(**metrics):
-        told = load_recipe("dexml", TINY).model_dump(mode="json")
+        document = load_recipe("dexml", TINY).model_dump(mode="json")
         figures = {name.replace("_", "@"): value for name, value in metrics.items()}
         published = {"data": "LF-TinyTitles", "metrics": figures, "source": "nowhere", "changes": ["training.epochs=4"]}
-        (tmp_path / "mine.yaml").write_text(json.dumps(told))
+        (tmp_path / "mine.yaml").write_text(json.dumps(document))
         (tmp_path / "published").mkdir()
         (tmp_path / "published" / "mine.json").write_text(json.dumps([published]))
         return tmp_path / "mine.yaml"
@@ -97,11 +97,16 @@ def test_ours_beside_theirs_with_a_verdict_each(official, recipe, call, tmp_path
     assert second.split()[2::2] == ["99.00", "off"]
     assert summary.startswith("overall: off (OK: at most 0.5 points below")
     assert source == "theirs: nowhere"
-    told = json.loads((run / "reproduction.json").read_text())
-    assert (told["data"], told["verdict"], told["problems"], told["changes"]) == ("LF-TinyTitles", "off", [], [])
-    assert told["settings"] == ["training.validation=0.02", "training.epochs=4"]
-    assert told["metrics"]["P@1"]["ours"] == pytest.approx(float(first.split()[1]), abs=0.005)
-    assert told["metrics"]["P@1"]["difference"] == told["metrics"]["P@1"]["ours"] - 10.0
+    document = json.loads((run / "reproduction.json").read_text())
+    assert (document["data"], document["verdict"], document["problems"], document["changes"]) == (
+        "LF-TinyTitles",
+        "off",
+        [],
+        [],
+    )
+    assert document["settings"] == ["training.validation=0.02", "training.epochs=4"]
+    assert document["metrics"]["P@1"]["ours"] == pytest.approx(float(first.split()[1]), abs=0.005)
+    assert document["metrics"]["P@1"]["difference"] == document["metrics"]["P@1"]["ours"] - 10.0
     assert (run / "report.html").is_file()
     resolved = load_recipe(run / "recipe.yaml")
     assert (resolved.training.epochs, resolved.training.validation) == (4, 0.02)
@@ -112,9 +117,9 @@ def test_user_changes_come_last_and_are_reported(official, recipe, call, tmp_pat
     change = ("--set", "training.epochs=1", "--seed", "7")
     code, out, err = call("reproduce", recipe(P_1=1.0), "--data", official, "--out", run, *change, "--json")
     assert code == 0, err
-    told = json.loads(out)
-    assert told["changes"] == ["training.epochs=1", "seed=7"]
-    assert told["steps"] == -(-TRAIN // 32)
+    document = json.loads(out)
+    assert document["changes"] == ["training.epochs=1", "seed=7"]
+    assert document["steps"] == -(-TRAIN // 32)
     assert load_recipe(run / "recipe.yaml").seed == 7
 
 
@@ -205,11 +210,11 @@ def test_every_published_setting_can_be_planned(name, call):
         variant = ("--variant", published.variant) if published.variant else ()
         code, out, err = call("reproduce", name, "--as", published.data, *variant, "--dry", "--json")
         assert code == 0, err
-        told = json.loads(out)
-        assert told["published"]["metrics"] == published.metrics
-        assert told["settings"] == ["training.validation=0.02", *published.changes]
-        assert load_recipe(name, told["settings"]).name == name
-        assert not [problem for problem in told["problems"] if "GPU" not in problem]
+        document = json.loads(out)
+        assert document["published"]["metrics"] == published.metrics
+        assert document["settings"] == ["training.validation=0.02", *published.changes]
+        assert load_recipe(name, document["settings"]).name == name
+        assert not [problem for problem in document["problems"] if "GPU" not in problem]
 
 
 def test_dry_needs_no_data(call):

@@ -168,7 +168,7 @@ def test_an_existing_run_is_kept(train, folder):
 def test_a_folder_with_other_files_is_kept(train, tmp_path):
     (tmp_path / "run" / "model").mkdir(parents=True)
     (tmp_path / "run" / "model" / "mine.txt").write_text("keep")
-    assert refused(train(), "'model' is in the way")
+    assert refused(train(), "'model' is in this folder, but")
     assert (tmp_path / "run" / "model" / "mine.txt").read_text() == "keep"
     (tmp_path / "file").write_text("keep")
     assert refused(train(out=tmp_path / "file"), "file")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from megalabel.recipes.load_recipe import dump_recipe, make_recipe
+from megalabel.recipes.load_recipe import dump_recipe, list_recipes, load_recipe, make_recipe
 from megalabel.recipes.schema import Recipe
 from megalabel.settings import reachable
 
@@ -32,3 +32,15 @@ def test_every_key_is_on_the_page(settings):
     named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", prose))))
     missing = {field.alias or name for name, field in settings.model_fields.items()} - named
     assert not missing, f"docs/training.md does not mention {', '.join(sorted(missing))} of {settings.__name__}"
+
+
+def test_the_index_that_mines_negatives_is_named():
+    """The page names the recipes that do not mine by exact search."""
+    search: dict[str, list[str]] = {}
+    for name in list_recipes():
+        mining = load_recipe(name).batching.mining
+        if mining is not None:
+            search.setdefault(mining.search.kind, []).append(name)
+    assert search.pop("exact")
+    assert search == {"ivf": ["auto"], "hnsw": ["astec", "astec-cpu"]}
+    assert "exact search by default, IVF in `auto`, HNSW in `astec` and `astec-cpu`" in " ".join(PAGE.split())

@@ -67,7 +67,7 @@ def test_an_optimiser_of_encoders_that_have_no_layers():
     plain = BAG | {"options": BAG["options"] | {"residual": False}}
     decay = {"encoder": {"lr": 0.1, "weight_decay": 0.1}, "tables": {"kind": "row_adagrad", "lr": 0.1}}
     words = refusal(lambda: recipe(encoder=plain, training=decay))
-    assert words.startswith("training.encoder.weight_decay has no effect: no layer of an encoder is trained")
+    assert words.startswith("training.encoder.weight_decay has no effect: no encoder layer is trained")
     assert recipe(encoder=plain, training=decay | {"tables": None}).training.tables is None  # tables follow
     words = refusal(lambda: recipe(encoder=plain, training={"encoder": {"kind": "sgd", "lr": 0.1}}))
     assert words == "training.encoder.kind is 'sgd', but only tables are trained: set training.tables"
@@ -137,7 +137,7 @@ def test_what_a_recipe_without_stages_does_not_have(sections):
 
 @pytest.mark.parametrize("name", ["half", "forward", "a.b", "", "all"])
 def test_names_with_a_meaning_of_their_own(name):
-    words = f"choose another name, {name!r} has a meaning of its own"
+    words = f"choose another name, {name!r} is reserved"
     assert words in refusal(lambda: recipe(heads={name: TEXT}))
     if name != "all":
         assert words in refusal(lambda: recipe(encoders={name: BAG}))

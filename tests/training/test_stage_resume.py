@@ -99,7 +99,8 @@ def test_what_cannot_begin_from_another_run(data, tmp_path):
 
 
 def test_mistakes_in_stages(recipe, data, tmp_path):
-    with pytest.raises(SettingError, match=r"init_from is 'dul', no earlier stage and no run; did you mean 'dual'"):
+    words = "init_from is 'dul', which is neither an earlier stage nor a run; did you mean 'dual'"
+    with pytest.raises(SettingError, match=words):
         path = tmp_path / "wrong.yaml"
         path.write_text(RECIPE.replace("{name: both,", "{name: both, init_from: dul,"))
         train(str(path), data, tmp_path / "run")

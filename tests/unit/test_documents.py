@@ -51,7 +51,7 @@ def test_json_that_is_refused(tmp_path, content, what):
     assert error.value.path == path and "\n" not in str(error.value)
 
 
-def test_json_of_a_line_is_told_with_its_line():
+def test_an_error_in_a_json_line_names_the_line():
     with pytest.raises(DataError, match=r"rows.jsonl:7: invalid JSON"):
         parse_json(b'{"a": 1, "a": 2}', "rows.jsonl", 7)
 

@@ -209,5 +209,5 @@ def test_make_folder(tmp_path):
     make_folder(tmp_path / "a" / "b")
     make_folder(tmp_path / "a" / "b")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(WriteError, match="could not make this folder"):
+    with pytest.raises(WriteError, match="could not create this folder"):
         make_folder(tmp_path / "file" / "b")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from megalabel.batching.bm25 import mine_bm25
     from megalabel.batching.candidates import CandidateBuilder
     from megalabel.batching.clusters import balanced_clusters
-    from megalabel.batching.log_q import EntryChance, LogQ, RunningLogQ
+    from megalabel.batching.log_q import EntryChance, RunningLogQ
     from megalabel.batching.negatives import Mined, Negatives, Uniform, mine
     from megalabel.batching.order import ByLabel, Clustered, Order, Shuffled
     from megalabel.batching.pool import PoolBuilder
@@ -27,7 +27,6 @@ _HOME = {
     "CandidateBuilder": "candidates",
     "Clustered": "order",
     "EntryChance": "log_q",
-    "LogQ": "log_q",
     "Mined": "negatives",
     "Negatives": "negatives",
     "One": "positives",
@@ -50,7 +49,6 @@ __all__ = [
     "CandidateBuilder",
     "Clustered",
     "EntryChance",
-    "LogQ",
     "Mined",
     "Negatives",
     "One",

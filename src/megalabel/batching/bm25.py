@@ -10,7 +10,7 @@ from scipy import sparse
 
 from megalabel.batching.negatives import pairs_matrix
 from megalabel.encoders._features import Features
-from megalabel.heads._rows import as_targets
+from megalabel.heads.sparse.rows import as_targets
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +52,7 @@ def mine_bm25(
     >>> mine_bm25(["red shoe"], ["blue hat", "red hat", "shoe", "red shoe"], sparse.csr_matrix([[0, 0, 0, 1]]), None, 3)
     array([[ 2,  1, -1]], dtype=int32)
     """
-    from megalabel.heads._inverted_index import InvertedIndex
+    from megalabel.heads.sparse.inverted_index import InvertedIndex
 
     index = InvertedIndex(_weigh(_count(labels)), None, floor=0.0)
     filtered = pairs_matrix(filter, targets.shape)

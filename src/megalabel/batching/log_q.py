@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,15 +17,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from torch import Tensor
 
-__all__ = ["EntryChance", "LogQ", "RunningLogQ"]
-
-
-class LogQ(Protocol):
-    """Computes log q [P] of the labels of a pool, for the ``log_q`` of a loss."""
-
-    def log_q(self, pool: Tensor) -> Tensor:
-        """Return the log of each label's probability to be in a pool: [P], at most 0, never -inf."""
-        ...
+__all__ = ["EntryChance", "RunningLogQ"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +37,7 @@ class EntryChance:
         rates: [L] r_l.
         batch_size: rows per batch, B.
 
-    >>> chance = EntryChance.from_counts(np.array([50, 1, 0]), points=100, beta=3, batch_size=32)
+    >>> chance = EntryChance(np.array([1.0, 0.03, 0.0]), batch_size=32)
     >>> chance.log_q(torch.tensor([0, 1, 2])).exp()
     tensor([1.0000, 0.6227, 0.6227])
     """
@@ -56,11 +48,6 @@ class EntryChance:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise SettingError(f"batch_size must be at least 1, not {self.batch_size}")
-
-    @classmethod
-    def from_counts(cls, counts: NDArray[np.int64], points: int, beta: int, batch_size: int) -> EntryChance:
-        """Take r_l = min(1, beta n_l / N) from label counts n [L] and the number of rows N: an upper bound."""
-        return cls(np.minimum(beta * counts / points, 1.0), batch_size)
 
     @classmethod
     def from_targets(cls, targets: csr_matrix, positives: Picker, batch_size: int) -> EntryChance:

@@ -24,7 +24,7 @@ NO_LISTS: NDArray[np.int32] = np.empty((0, 0), dtype=np.int32)  # before anythin
 
 
 class Search(Settings):
-    """How the nearest labels are found; see :mod:`megalabel.index`. Null stands for the default of the index."""
+    """How the nearest labels are found; see :mod:`megalabel.index`. Null means the default of the index."""
 
     kind: str
 

@@ -51,13 +51,13 @@ class ClusteredOrder(AnyOrder):
 
     kind: Literal["clustered"] = "clustered"
     size: PositiveInt | None = None  # queries of a cluster at first; None: as many as a batch has
-    double_at: tuple[PositiveInt, ...] = ()  # after so many epochs clusters are made anew, twice as large
+    double_at: tuple[PositiveInt, ...] = ()  # numbers of epochs after which clusters are rebuilt at twice the size
 
     @model_validator(mode="after")
     def _check(self) -> ClusteredOrder:
         self.require(self.size is not None, "double_at", "clusters are as large as a batch")
         if any(second <= first for first, second in pairwise(self.double_at)):
-            raise ValueError("double_at must name rising epochs")
+            raise ValueError("double_at must list epochs in ascending order")
         return self
 
     def size_at(self, epoch: int, batch_size: int) -> int:

@@ -60,7 +60,7 @@ class Some(_Picks):
 
     def __post_init__(self) -> None:
         if self.beta < 1:
-            raise SettingError(f"beta must be at least 1, not {self.beta}", remedy="how many positives per row?")
+            raise SettingError(f"beta must be at least 1, not {self.beta}", remedy="give the positives per row")
 
     def choose(self, cells: Cells, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the indices of the chosen cells, ascending."""

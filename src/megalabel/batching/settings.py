@@ -51,7 +51,7 @@ class Refresh(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Refresh:
-        self.require(self.every_steps is None, "every", "every_steps says when to refresh")
+        self.require(self.every_steps is None, "every", "every_steps is given")
         return self
 
 
@@ -139,7 +139,7 @@ class Batching(Settings):
         return place == 0 and (since % self.refresh.every == 0 or doubled)
 
     def refresh_count(self, epochs: int, steps: int = 1) -> int:
-        """Return how often that happens in a training of so many epochs, each of so many steps."""
+        """Return how often that happens in a training, given its epochs and the steps of each."""
         if self.refresh.every_steps is None:
             if not (self.clusters or self.mines):
                 return 0
@@ -153,7 +153,7 @@ class Batching(Settings):
         return last // period - first // period + 1
 
     def items(self, points: int, labels: int) -> int:
-        """Return how many things an epoch goes through: points, or labels if batches are made of them."""
+        """Return the length of an epoch: points, or labels if batches are made of labels."""
         return labels if self.by_label else points
 
     def epoch_items(self, targets: csr_matrix) -> int:
@@ -162,7 +162,7 @@ class Batching(Settings):
         return self.items(targets.shape[0], labels)
 
     def size(self, items: int) -> int:
-        """Return the batch size where an epoch goes through so many points or labels."""
+        """Return the batch size for an epoch with this number of points or labels."""
         if self.min_batches is None:
             return self.batch_size
         return min(self.batch_size, max(1, items // self.min_batches))
@@ -361,7 +361,7 @@ class CandidateBatching(SampledBatching):
 
 
 def count_distinct(drawn: float, labels: int) -> int:
-    """Return the expected number of distinct labels among so many draws, all labels equally likely."""
+    """Return the expected number of distinct labels in a number of draws, all labels equally likely."""
     return math.ceil(labels * -math.expm1(-drawn / labels))
 
 

@@ -28,8 +28,8 @@ def explain(
 ) -> None:
     """Explain why a label fits a text.
 
-    Shows the score of each head, the nearest training texts with the label, and the labels
-    they have in common with it.
+    Shows the score of each head, the training texts with the label that are nearest to the
+    text, and labels that often occur with it.
 
     Example: megalabel explain runs/first --text "inverse of a square matrix"
     """

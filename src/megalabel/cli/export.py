@@ -42,7 +42,7 @@ def export(
 ) -> None:
     """Export the dual encoder of a model to sentence-transformers or ONNX Runtime.
 
-    Writes the transformer and its text head; the vectors are those of the model. Free
+    Writes the transformer and its text head, which compute the same vectors as the model. Free
     vectors, fitted heads and fusion are not exported; the last lines list what is missing.
 
     Example: megalabel export runs/first --to sentence-transformers --out first-st

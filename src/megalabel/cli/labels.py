@@ -76,8 +76,8 @@ def remove(
 @app.command()
 def rename(
     run: RunArgument,
-    uid: Annotated[str, typer.Argument(help="Uid of the label; see labels list.")],
-    text: Annotated[str, typer.Argument(help="Its new text.")],
+    uid: Annotated[str, typer.Argument(metavar="UID", help="Uid of the label; see labels list.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Its new text.")],
     as_json: JsonOption = False,
 ) -> None:
     """Change the text of a label; what the model learnt about it stays.

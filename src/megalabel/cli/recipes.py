@@ -22,7 +22,7 @@ def recipes(
 ) -> None:
     """List the recipes.
 
-    A recipe describes one published system as a short file over shared parts.
+    A recipe is a short YAML file that describes one published system.
 
     Example: megalabel recipes --table
     """

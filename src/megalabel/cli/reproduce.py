@@ -54,7 +54,7 @@ def reproduce(
 
     The folder holds the files of the extreme classification repository (trn.json.gz,
     tst.json.gz, lbl.json.gz and the two filter files) or of the DEXML code. The set is
-    recognised by its sizes. A metric is OK if it is at most half a point below the published
+    detected from its sizes. A metric is OK if it is at most half a point below the published
     figure, close if at most two points below, else off.
 
     Example: megalabel reproduce dexml --data LF-AmazonTitles-131K

@@ -27,7 +27,7 @@ def train(
     device: OwnDeviceOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in RUN from its last checkpoint.")] = False,
     report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Measure on the test rows and write RUN/report.html.")
+        bool, typer.Option("--report/--no-report", help="Evaluate on the test rows and write RUN/report.html.")
     ] = True,
     data_format: FormatOption = None,
     force: Annotated[bool, typer.Option("--force", help="Train even if the memory seems too small.")] = False,

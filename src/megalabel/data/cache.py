@@ -84,7 +84,7 @@ def _read(folder: Path, packed: bytes, say: Callable[[str], None], warn: Callabl
             return None
         entry = orjson.loads((folder / _ENTRY).read_bytes())
         if entry["key"] != orjson.loads(packed) or entry["files"] != _hashes(folder):
-            raise DataError("the files are not those that were written", path=folder)
+            raise DataError("the files changed after they were written", path=folder)
         data = get_format("folder").read(folder, Options())
     except (MegalabelError, OSError, ValueError, KeyError, TypeError) as error:
         warn(f"a damaged cache entry is rebuilt: {error}")

@@ -21,7 +21,7 @@ HEAD, TORSO = 100, 10  # a head label has more train points than HEAD, a torso l
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What there is to know about a set before training on it.
+    """Facts about a data set that matter before training on it.
 
     Head labels have more than 100 train points, torso labels 10 to 100, tail labels fewer
     than 10. ``reverse_shares`` is None where points and labels are different things.

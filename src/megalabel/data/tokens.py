@@ -161,7 +161,7 @@ def _write(folder: Path, key: str, texts: Sequence[str], source: Tokenises) -> N
 
 
 def _open(folder: Path) -> Tokens | None:
-    """Map a finished store, or return None if there is none or it is damaged, which is said in one line."""
+    """Map a finished store, or return None if there is none or it is damaged, with a one-line notice."""
     try:
         card = json.loads((folder / "tokens.json").read_bytes())
         if card["version"] != _VERSION:
@@ -225,7 +225,7 @@ class _Whole:
 class _ByWord:
     """Tokenise every distinct word once: words repeat far more often than texts.
 
-    Short words are remembered from call to call, up to a number of bytes; then the memory starts anew.
+    Short words are cached from call to call, up to a number of bytes; then the cache is emptied.
     """
 
     def __init__(self, whole: _Whole, pattern: re.Pattern[str]) -> None:

@@ -135,7 +135,7 @@ def _attend(
 
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)  # type: ignore[no-any-return]
     if any(options.get(name) is not None for name in ("sliding_window", "position_bias", "softcap")):
-        raise NotImplementedError("only plain attention can be packed")
+        raise NotImplementedError("only standard attention can be packed")
     scale = options.get("scaling") or query.shape[3] ** -0.5
     parts = (part[0].transpose(0, 1) for part in (query, key, value))
     out: Tensor = _Attention.apply(*parts, runs, scale, options.get("dropout") or 0.0)  # type: ignore[no-untyped-call]

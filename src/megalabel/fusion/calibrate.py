@@ -114,7 +114,7 @@ class Calibration:
         """Read the output of :meth:`to_dict`; raise a DataError for anything else."""
         names = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or set(values) != set(names):
-            raise DataError(f"a calibration must hold {', '.join(names)}")
+            raise DataError(f"a calibration must have {', '.join(names)}")
         calibration = cls(*(finite_numbers([values[name]], name, 1)[0] for name in names))
         if calibration.slope <= 0 or calibration.line <= 0 or calibration.bend < 0 or calibration.place < 0:
             raise DataError("bend and place of a calibration must be at least 0, slope and line above 0")

@@ -189,7 +189,7 @@ class Fusion(FusedScores):
         """Read the output of :meth:`to_dict`; raise a DataError for anything else."""
         keys = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or set(values) != set(keys):
-            raise DataError(f"a fusion must hold {', '.join(keys)}")
+            raise DataError(f"a fusion must have {', '.join(keys)}")
         names = values["names"]
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise DataError(f"names must be a list of head names, not {names!r}")

@@ -93,10 +93,10 @@ class DecisionTree:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], inputs: int) -> DecisionTree:
-        """Read a tree over so many features from plain lists; raise a DataError for anything else."""
+        """Read a tree over ``inputs`` features from plain lists; raise a DataError for anything else."""
         names = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or set(values) != set(names) or not values["values"]:
-            raise DataError(f"a decision tree must hold {', '.join(names)}")
+            raise DataError(f"a decision tree must have {', '.join(names)}")
         columns = {name: finite_numbers(values[name], name, len(values["values"])) for name in names}
         whole = {name: [int(number) for number in columns[name]] for name in ("features", "left", "right")}
         for node, (feature, *children) in enumerate(zip(*whole.values(), strict=True)):
@@ -206,7 +206,7 @@ class TreeFusion(FusedScores):
         """Read the output of :meth:`to_dict`; raise a DataError for anything else."""
         keys = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or set(values) != set(keys):
-            raise DataError(f"a fusion by a tree must hold {', '.join(keys)}")
+            raise DataError(f"a fusion by a tree must have {', '.join(keys)}")
         names = values["names"]
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise DataError(f"names must be a list of head names, not {names!r}")

@@ -52,7 +52,7 @@ def partition(
     check_least_one("clusters", clusters)
     check_least_one("size", size)
     if seed < 0:
-        raise SettingError(f"the seed must not be negative, not {seed}")
+        raise SettingError(f"the seed must be at least 0, not {seed}")
     labels = vectors.shape[0]
     leaves = clusters if clusters is not None else -(-labels // (size or 1))
     if clusters is not None and clusters > labels:

@@ -105,7 +105,7 @@ def _check(length: int, reset: float, top: int | None, head: int | None, seed: i
     if not 0.0 <= reset <= 1.0:
         raise SettingError(f"reset must be a probability in [0, 1], not {reset}")
     if seed < 0:
-        raise SettingError(f"the seed must not be negative, not {seed}")
+        raise SettingError(f"the seed must be at least 0, not {seed}")
 
 
 def _without_head(ones: sparse.csr_matrix, head: int | None) -> sparse.csr_matrix:

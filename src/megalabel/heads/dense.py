@@ -11,14 +11,12 @@ import numpy as np
 import torch
 from pydantic import ConfigDict, Field, PositiveInt, model_validator
 from torch import Tensor, nn
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, normalize
 
 from megalabel.heads.cost import HeadCost, dense_cost
 from megalabel.heads.head import HeadSettings
-from megalabel.heads.projections import make_projection
-from megalabel.heads.tables import HALVES
+from megalabel.heads.projections import make_projection, unit_rows
+from megalabel.heads.tables import BLOCK, HALVES
 from megalabel.heads.temperature import Temperature, TemperatureSettings
 from megalabel.losses.settings import LOSSES
 from megalabel.settings import Dropout, PositiveFloat, Settings, one_of
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
     from megalabel.heads.cost import HeadWorkload
-    from megalabel.heads.head import InitData, NewTexts
+    from megalabel.heads.head import InitData, NewTexts, TrainTexts
     from megalabel.heads.live import Part
     from megalabel.losses.settings import LossSettings
 
@@ -40,12 +38,9 @@ __all__ = [
     "CandidateSettings",
     "DenseHead",
     "DenseSettings",
+    "LabelTextSettings",
     "Points",
-    "unit_rows",
 ]
-
-MANY_ROWS = 65_536  # above this many rows, memory matters more than speed
-_BLOCK = 16_384  # rows per block
 
 
 class CandidateSettings(Settings):
@@ -66,6 +61,8 @@ class DenseSettings(HeadSettings):
 
     trained: ClassVar[bool] = True
     reads_points: ClassVar[bool] = False  # texts of train points are encoded to score labels
+    encoder_keys: ClassVar[tuple[str, ...]] = ("encoder",)  # settings that name an encoder
+    noise_keys: ClassVar[tuple[str, ...]] = ("dropout", "query_dropout")  # settings without effect on a frozen head
     renamed: ClassVar[dict[str, str]] = {"tower": "kind", "start": "init"}
 
     encoder: str | None = None  # of the queries (and label texts); None is the first of the recipe
@@ -90,7 +87,7 @@ class DenseSettings(HeadSettings):
         self.require(self.projection not in ("none", "residual"), "dim", f"projection is {self.projection}")
         untrained = "loss is null, the head is not trained"
         self.require(self.loss is not None, "weight candidates dropout query_matrix query_dropout", untrained)
-        self.require(self.loss is not None, "search_normalise", "loss is null, so normalise counts for search alone")
+        self.require(self.loss is not None, "search_normalise", "loss is null, so normalise applies to search only")
         self.require(self.loss is not None or self.bias, "temperature", untrained)
         if self.loss is None and self.temperature.learn:
             raise ValueError(f"temperature.learn has no effect: {untrained}")
@@ -109,28 +106,45 @@ class DenseSettings(HeadSettings):
         return self.space or LABELS
 
     @property
-    def has_rows(self) -> bool:
-        """Whether it learns rows of which a step touches some, of labels or of groups of them."""
-        return self.has_table
-
-    @property
     def has_matrix(self) -> bool:
-        """Whether it learns a matrix besides such rows, so that weight decay applies to something."""
+        """Whether it learns a matrix besides its table, so that weight decay applies to something."""
         return self.projection != "none" or self.query_matrix
 
     @property
     def has_weights(self) -> bool:
-        """Whether it learns anything besides such rows."""
+        """Whether it learns anything besides its table."""
         return self.has_matrix or self.bias or self.temperature.learn
+
+    @property
+    def text_only(self) -> bool:
+        """Whether the vector of a label is its encoded text and nothing else."""
+        return super().text_only and not self.reads_points
+
+    @property
+    def projects_search(self) -> bool:
+        """Whether the projection applies in search too, not in training alone."""
+        return True
+
+    @property
+    def centroid_weight(self) -> float:
+        """Weight of a second loss whose queries are centroids; 0 if there is none."""
+        return 0.0
+
+    def query_encoder(self, default: str) -> str:
+        """Return the encoder of queries; ``default`` is the first of the recipe."""
+        return self.encoder or default
+
+    def label_text_encoder(self, default: str) -> str:
+        """Return the encoder of label texts: that of queries, unless the kind has another."""
+        return self.query_encoder(default)
 
     def encoders_read(self, default: str) -> set[str]:
         """Return the encoders of queries and label texts; ``default`` is the first of the recipe."""
-        first = self.encoder or default
-        return {first, getattr(self, "label_encoder", None) or first}
+        return {self.query_encoder(default), self.label_text_encoder(default)}
 
     def learns(self, name: str, frozen: Collection[str], default: str) -> bool:
         """Return whether its loss changes anything: the head, or an encoder it reads, has weights and is not frozen."""
-        own = name not in frozen and (self.has_rows or self.has_weights)
+        own = name not in frozen and (self.has_table or self.has_weights)
         return self.loss is not None and (own or not self.encoders_read(default) <= set(frozen))
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
@@ -149,6 +163,19 @@ class DenseSettings(HeadSettings):
             temperature: a temperature shared with other heads.
         """
         raise NotImplementedError
+
+
+class LabelTextSettings(DenseSettings):
+    """Settings of heads that read label texts, optionally with an encoder of their own."""
+
+    reads_text: ClassVar[bool] = True
+    encoder_keys: ClassVar[tuple[str, ...]] = ("encoder", "label_encoder")
+
+    label_encoder: str | None = None  # a second encoder for label texts; None ties both towers
+
+    def label_text_encoder(self, default: str) -> str:
+        """Return the encoder of label texts."""
+        return self.label_encoder or self.query_encoder(default)
 
 
 @dataclass(frozen=True)
@@ -202,17 +229,12 @@ class DenseHead(nn.Module):
         """Whether label texts must be encoded to score labels."""
         return self.settings.reads_text
 
-    @property
-    def label_encoder(self) -> str | None:
-        """The encoder of label texts; None is the encoder of the queries."""
-        return None
-
     def support(self, pool: Tensor | None) -> Tensor | None:
         """Return the label ids whose text is needed to score a pool, ascending; None means every label."""
         return pool
 
     def attach(self, targets: csr_matrix, seed: int) -> None:
-        """Look at the relevance [N, size] of the train points, before the first step and after each resume."""
+        """Read the relevance [N, size] of the train points; called before the first step, if it reads points."""
 
     def points(self, pool: Tensor | None, batch: Tensor) -> Tensor | None:
         """Return the train points whose texts are needed to score a pool, ascending; None if none are.
@@ -220,6 +242,9 @@ class DenseHead(nn.Module):
         ``batch`` are the train points of the step, whose labels must not be known from themselves.
         """
         return None
+
+    def after_epoch(self, texts: TrainTexts) -> None:
+        """Update what the head stores of train points; called after each epoch, if it reads points."""
 
     def centroids(self, encoded: Tensor, rows: Tensor) -> Tensor:
         """Return queries [B, d] that are each the sum of a point, by its encoder vector, and of a label's row."""
@@ -305,8 +330,8 @@ class DenseHead(nn.Module):
                 by_label = data.targets[rows].T.tocsr()[data.shard.start : data.shard.stop]
                 present = np.flatnonzero(np.diff(by_label.indptr))  # few of millions of labels have a point in a block
                 points = vectors.cpu().numpy()
-                for start in range(0, len(present), 4 * _BLOCK):
-                    block = present[start : start + 4 * _BLOCK]
+                for start in range(0, len(present), 4 * BLOCK):
+                    block = present[start : start + 4 * BLOCK]
                     sums[block] += by_label[block] @ points
             total = vectors.sum(dim=0) + (torch.zeros(()).to(vectors) if total is None else total)
         if table is not None and sums is not None:
@@ -354,37 +379,4 @@ class DenseHead(nn.Module):
     def _scaled(self, vectors: Tensor, search: bool) -> Tensor:
         if not (self.search_normalise if search else self.normalise):
             return vectors
-        return normalize(vectors, dim=1) if len(vectors) <= MANY_ROWS else unit_rows(vectors)
-
-
-def unit_rows(vectors: Tensor) -> Tensor:
-    r"""Return y [n, d], :math:`y_i = x_i / |x_i|`, as ``torch.nn.functional.normalize`` does, for millions of rows.
-
-    The gradient, :math:`(g_i - y_i \langle y_i, g_i \rangle) / |x_i|`, is computed block by block: besides x, only y,
-    g and the result are in memory, where plain torch holds three more tensors of that size.
-
-    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
-    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
-    """
-    unit: Tensor = _UnitRows.apply(vectors)  # type: ignore[no-untyped-call]
-    return unit
-
-
-class _UnitRows(Function):
-    @staticmethod
-    def forward(ctx: Any, vectors: Tensor) -> Tensor:
-        lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp_min_(1e-12)
-        unit = vectors / lengths
-        ctx.save_for_backward(unit, lengths)
-        return unit
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        unit, lengths = ctx.saved_tensors
-        out: Tensor = torch.empty_like(gradient)
-        for start in range(0, len(unit), _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            along = torch.linalg.vecdot(unit[rows], gradient[rows]).unsqueeze(1)
-            torch.sub(gradient[rows], unit[rows] * along, out=out[rows]).div_(lengths[rows])
-        return out
+        return unit_rows(vectors)

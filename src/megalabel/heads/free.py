@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from megalabel.graphs import normalise, random_walk
 from megalabel.heads.dense import DenseHead, DenseSettings
 from megalabel.heads.head import register
-from megalabel.heads.tables import TableType, embed_rows, new_table
+from megalabel.heads.tables import BLOCK, TableType, embed_rows, new_table
 from megalabel.settings import Dropout
 
 if TYPE_CHECKING:
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["FreeHead", "FreeSettings"]
 
-_BLOCK = 16_384  # labels whose texts are encoded at once
-
 
 @register
 class FreeSettings(DenseSettings):
     """Label vectors are learnt rows of a table."""
 
     has_table: ClassVar[bool] = True
+    noise_keys: ClassVar[tuple[str, ...]] = (*DenseSettings.noise_keys, "row_dropout")
 
     kind: Literal["free"] = "free"
     row_dropout: Dropout = 0.0
@@ -106,8 +105,8 @@ class FreeHead(DenseHead):
         mean = None if how == "text" else self.add_points(data, self.table)
         no_points = torch.from_numpy(self.point_weights(data) == 0).to(self.table.device).unsqueeze(1)
         scale = 1.0 if self.bias is None else self.temperature()  # which queries are divided by
-        for start in range(0, len(self.table), _BLOCK):
-            rows = slice(start, min(start + _BLOCK, len(self.table)))
+        for start in range(0, len(self.table), BLOCK):
+            rows = slice(start, min(start + BLOCK, len(self.table)))
             texts = data.texts(data.shard.start + rows.start, data.shard.start + rows.stop).to(self.table.device)
             points = self.table[rows].to(texts)
             vectors = texts if how == "text" else points if how == "points" else (texts + points) / 2
@@ -119,8 +118,8 @@ class FreeHead(DenseHead):
         graph = normalise(random_walk(data.targets, length=400, reset=0.8, top=10, head=None, seed=data.seed))
         texts = data.all_texts().cpu().numpy()
         scale = 1.0 if self.bias is None else float(self.temperature())
-        for start in range(0, len(self.table), _BLOCK):
-            stop = min(start + _BLOCK, len(self.table))
+        for start in range(0, len(self.table), BLOCK):
+            stop = min(start + BLOCK, len(self.table))
             rows = graph[data.shard.start + start : data.shard.start + stop] @ texts
             self.table[start:stop] = torch.from_numpy(rows).to(self.table.device) * scale
 

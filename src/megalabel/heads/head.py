@@ -46,6 +46,7 @@ __all__ = [
     "InitData",
     "NewTexts",
     "Queries",
+    "TrainTexts",
     "register",
 ]
 
@@ -61,7 +62,12 @@ class HeadSettings(Settings):
     kind: str
     trained: ClassVar[bool]  # by steps and a loss; False: fitted after the network is trained
     reads_text: ClassVar[bool] = False  # the texts of labels are encoded to score them
-    has_table: ClassVar[bool] = False  # holds a free vector per label
+    has_table: ClassVar[bool] = False  # learns rows of a table, of which a step touches some
+
+    @property
+    def text_only(self) -> bool:
+        """Whether the vector of a label is its encoded text and nothing else."""
+        return self.reads_text and not self.has_table
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
         """Return the memory and computation of the head during training, for the plan."""
@@ -91,11 +97,12 @@ class FittedSettings(HeadSettings):
     """A head that is fitted after the network is trained."""
 
     trained: ClassVar[bool] = False
+    feature_keys: ClassVar[tuple[str, ...]] = ()  # settings that are ``ngrams`` or name a dense head
 
     @property
     def reads_ngrams(self) -> bool:
         """Whether the head reads n-grams of texts."""
-        return False
+        return any(getattr(self, key) == NGRAMS for key in self.feature_keys)
 
     def fit(self, data: FitData) -> FittedHead:
         """Return the head, fitted on the train rows."""
@@ -185,6 +192,18 @@ class InitData(Protocol):
 
     def label_vectors(self) -> Tensor:
         """Return the head's label vectors of ``shard``, as used in search."""
+        ...
+
+
+class TrainTexts(Protocol):
+    """The texts a dense head was trained on, encoded with the current weights and without gradient."""
+
+    def points(self, ids: Tensor) -> Tensor:
+        """Return train points [n], encoded as queries of this head [n, encoder_dim]."""
+        ...
+
+    def labels(self, ids: Tensor) -> Tensor:
+        """Return the texts of labels [n], encoded for this head [n, encoder_dim]."""
         ...
 
 

@@ -15,10 +15,10 @@ from megalabel.cost import in_main_memory
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError, SettingError
 from megalabel.graphs._top import keep_top
-from megalabel.heads._rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
 from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
 from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
 from megalabel.heads.memory import Memory
+from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
 from megalabel.settings import NonNegative, NonNegativeInt, PositiveFloat
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from megalabel.heads._inverted_index import InvertedIndex
     from megalabel.heads.answers import Answers
     from megalabel.heads.cost import HeadCost, HeadWorkload
     from megalabel.heads.head import FitData, NewTexts, Queries
     from megalabel.heads.live import Live, Part
+    from megalabel.heads.sparse.inverted_index import InvertedIndex
     from megalabel.types import TopK
 
 __all__ = ["Linear", "LinearSettings", "hard_negatives"]
@@ -272,8 +272,8 @@ class Linear(FittedHead):
         self, x: sparse.csr_matrix, y: sparse.csr_matrix, negatives: sparse.csr_matrix, exclude: sparse.csr_matrix
     ) -> tuple[sparse.csr_matrix, NDArray[np.float32]]:
         """Return the weights [L, F] and biases [L] of all labels."""
-        from megalabel.heads._dual_descent import solve_labels
-        from megalabel.heads._in_blocks import in_blocks
+        from megalabel.heads.sparse.dual_descent import solve_labels
+        from megalabel.heads.sparse.in_blocks import in_blocks
 
         by_label = [cells.tocsc() for cells in (y, negatives, exclude)]
         # Columns by descending frequency: what a label looks up most is then close together in memory.
@@ -309,7 +309,7 @@ class Linear(FittedHead):
 
     def _inverted_index(self) -> InvertedIndex:
         """Return the inverted index over the weights, built on first use."""
-        from megalabel.heads._inverted_index import InvertedIndex
+        from megalabel.heads.sparse.inverted_index import InvertedIndex
 
         if self._index is None:
             self._index = InvertedIndex(self._ready(), self.bias_, floor=-np.inf)

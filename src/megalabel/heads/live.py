@@ -11,7 +11,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from megalabel.heads._rows import no_cells
+from megalabel.heads.sparse.rows import no_cells
 from megalabel.types import TopK
 
 if TYPE_CHECKING:

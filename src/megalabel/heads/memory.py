@@ -13,10 +13,10 @@ from scipy import sparse
 from megalabel.cost import tensor
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError, SettingError
-from megalabel.heads._rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
 from megalabel.heads.answers import StoredAnswers
 from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
 from megalabel.heads.live import FewRows
+from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
 from megalabel.settings import PositiveFloat
 from megalabel.types import TopK
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from megalabel.heads._inverted_index import InvertedIndex
     from megalabel.heads.answers import Answers
     from megalabel.heads.cost import HeadCost, HeadWorkload
     from megalabel.heads.head import FitData, NewTexts, Queries
     from megalabel.heads.live import Live, Part
+    from megalabel.heads.sparse.inverted_index import InvertedIndex
     from megalabel.index import ExactIndex
 
 __all__ = ["Memory", "MemorySettings"]
@@ -48,17 +48,13 @@ class MemorySettings(RowSettings):
     max_df: Annotated[float, Field(gt=0, le=1)] = (
         0.05  # more frequent n-grams are not used to find neighbours; 1 is exact
     )
+    feature_keys: ClassVar[tuple[str, ...]] = ("features",)
     renamed: ClassVar[dict[str, str]] = {**RowSettings.renamed, "nearest": "neighbours"}
 
     @model_validator(mode="after")
     def _check_max_df(self) -> Self:
         self.require(self.reads_ngrams, "max_df", f"features is {self.features}, so vectors are compared, not n-grams")
         return self
-
-    @property
-    def reads_ngrams(self) -> bool:
-        """Whether the head reads n-grams of texts."""
-        return self.features == NGRAMS
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
         """Return the stored rows: n-grams, or vectors of a dense head."""
@@ -124,7 +120,7 @@ class Memory(FittedHead):
         """Store the training rows: vectors [N, F] or [N, d] and relevance [N, L]."""
         self._check()
         if vectors.shape[0] == 0:
-            raise DataError("there are no training rows to remember")
+            raise DataError("there are no training rows to store")
         cells = as_targets(targets, "targets", (vectors.shape[0], targets.shape[1]))
         unit = _unit_rows(as_rows(vectors, "vectors")) if sparse.issparse(vectors) else _unit(vectors, "vectors")
         return self._store(unit, cells)
@@ -282,7 +278,7 @@ class Memory(FittedHead):
         """Store rows of length 1."""
         self.targets_, self._sparse, self._dense = targets, None, None
         if sparse.issparse(unit):
-            from megalabel.heads._inverted_index import InvertedIndex
+            from megalabel.heads.sparse.inverted_index import InvertedIndex
 
             self._sparse = InvertedIndex(unit, None, floor=0.0, max_df=self.max_df)
         else:

@@ -11,8 +11,9 @@ from pydantic import PositiveInt
 from torch import nn
 from torch.nn.functional import normalize
 
-from megalabel.heads.dense import DenseHead, DenseSettings
+from megalabel.heads.dense import DenseHead, DenseSettings, Points
 from megalabel.heads.head import register
+from megalabel.heads.tables import BLOCK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from megalabel.heads.cost import HeadCost, HeadWorkload
-    from megalabel.heads.dense import Points
-    from megalabel.heads.head import NewTexts
+    from megalabel.heads.head import NewTexts, TrainTexts
     from megalabel.heads.live import Part
 
 __all__ = ["NeighboursHead", "NeighboursSettings", "sample_neighbours"]
@@ -44,7 +44,7 @@ class NeighboursSettings(DenseSettings):
         return True
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
-        """Return what all dense heads have, the two matrices, the means that are kept, and the texts of a step."""
+        """Return the cost of all dense heads, plus two matrices, the stored means and the texts of a step."""
         cost = super().cost(workload)
         return replace(
             cost,
@@ -71,12 +71,13 @@ class NeighboursHead(DenseHead):
     ``point_labels`` labels of a point, both drawn once. This is the mean aggregator of GraphSAGE (Hamilton et al.,
     NeurIPS 2017, algorithm 1, K = 2) on the graph of points and labels. Papers on extreme classification compare
     with GraphSAGE and do not say how they set it up, so the rest is our own definition: a query is its text alone,
-    since a text that is asked about has no edges; W_1 and W_2 begin as the identity on the first half and zero on the
+    since a new text has no edges; W_1 and W_2 begin as the identity on the first half and zero on the
     second, so that training begins with the plain dual encoder; the points of a batch are no neighbours in its step,
-    so that no label is known from the very query it is scored with.
+    so that a label cannot be recognised by the query it is scored with.
 
-    The second half of a label, the mean over its points, is kept per label and computed anew after each epoch
-    (:meth:`keep_means`): search needs no train points. A new label has no neighbours, a renamed one keeps its own.
+    The second half of a label, the mean over its points, is stored per label and updated after each epoch
+    (:meth:`after_epoch`), so that search needs no train points. A new label has no neighbours, a renamed one keeps
+    its own.
     """
 
     settings: NeighboursSettings
@@ -108,7 +109,7 @@ class NeighboursHead(DenseHead):
         return near[(near >= 0) & ~torch.isin(near, batch)]
 
     def support(self, pool: Tensor | None) -> Tensor | None:
-        """Return the pool and the labels of the neighbours of its labels; None stands for every label."""
+        """Return the pool and the labels of the neighbours of its labels; None means every label."""
         if pool is None or not len(self._points):
             return pool
         near = torch.unique(self._points.index_select(0, pool))
@@ -119,7 +120,7 @@ class NeighboursHead(DenseHead):
     def rows(
         self, pool: Tensor | None, encoded: Tensor | None, *, points: Points | None = None, search: bool = False
     ) -> Tensor:
-        """Return label vectors; from the means that are kept where no points are given."""
+        """Return label vectors, from the stored means if no points are given."""
         if encoded is None:
             raise TypeError("a neighbours head needs encoded label texts")
         texts = normalize(self.project(encoded, search=search), dim=1)
@@ -133,14 +134,19 @@ class NeighboursHead(DenseHead):
         return self._mixed(own, self._means(pool, points, support, texts))
 
     def label_rows(self, pool: Tensor | None, projected: Tensor | None) -> Tensor:
-        """Return the vectors from given texts and the means that are kept."""
+        """Return the vectors of given texts and the stored means."""
         raise NotImplementedError  # rows takes its place
 
     @torch.no_grad()
-    def keep_means(self, labels: Tensor, points: Points, support: Tensor, encoded: Tensor) -> None:
-        """Compute the means of labels [n] anew, from the points and the label texts (``support``) they need."""
-        texts = normalize(self.project(encoded, search=True), dim=1)
-        self.means.index_copy_(0, labels, self._means(labels, points, support, texts))
+    def after_epoch(self, texts: TrainTexts) -> None:
+        """Compute the stored means with the current weights."""
+        for start in range(0, self.size, BLOCK):
+            labels = torch.arange(start, min(start + BLOCK, self.size), device=self.means.device)
+            ids, support = self.points(labels, labels[:0]), self.support(labels)
+            assert support is not None
+            points = Points(ids, texts.points(ids))
+            units = normalize(self.project(texts.labels(support), search=True), dim=1)
+            self.means.index_copy_(0, labels, self._means(labels, points, support, units))
 
     def new_vectors(self, new: NewTexts) -> tuple[Tensor, dict[str, Part]]:
         """Encode the new texts; there are no neighbours, or those of the renamed label."""

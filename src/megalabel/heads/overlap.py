@@ -14,9 +14,9 @@ from megalabel.encoders._arrays import read_part, write_part
 from megalabel.encoders._features import Features
 from megalabel.encoders._token_table import idf
 from megalabel.errors import DataError, SettingError
-from megalabel.heads._rows import PARTS, as_targets, pack, unpack
 from megalabel.heads.head import FittedHead, FittedSettings, register
 from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
+from megalabel.heads.sparse.rows import PARTS, as_targets, pack, unpack
 from megalabel.settings import PositiveFloat
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from megalabel.heads._inverted_index import InvertedIndex
     from megalabel.heads.answers import Answers
     from megalabel.heads.head import FitData, NewTexts, Queries
     from megalabel.heads.live import Live, Part
+    from megalabel.heads.sparse.inverted_index import InvertedIndex
     from megalabel.types import TopK
 
 __all__ = ["Overlap", "OverlapSettings"]
@@ -202,7 +202,7 @@ class Overlap(FittedHead):
 
     def _inverted_index(self) -> InvertedIndex:
         """Return the inverted index over the labels, built on first use."""
-        from megalabel.heads._inverted_index import InvertedIndex
+        from megalabel.heads.sparse.inverted_index import InvertedIndex
 
         if self._index is None:
             self._index = InvertedIndex(self._ready(), None, floor=0.0)

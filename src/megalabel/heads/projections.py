@@ -1,12 +1,20 @@
-"""Layers between an encoder and a head."""
+"""Layers between an encoder and a head, and vectors of length 1."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import normalize, relu
 
-__all__ = ["make_projection"]
+from megalabel.heads.tables import BLOCK
 
+__all__ = ["make_projection", "unit_rows"]
+
+MANY_ROWS = 65_536  # above this many rows, memory matters more than speed
 _NEAR_ZERO = 0.02  # size of a residual layer at the start
 _NORMAL = 0.02  # standard deviation of the weights of ANCE's layer at the start
 
@@ -43,3 +51,38 @@ class Residual(nn.Module):
     def forward(self, encoded: Tensor) -> Tensor:
         output: Tensor = encoded + self.drop(relu(self.layer(encoded)))
         return output
+
+
+def unit_rows(vectors: Tensor) -> Tensor:
+    r"""Return y [n, d], :math:`y_i = x_i / |x_i|`, as ``torch.nn.functional.normalize`` does.
+
+    With many rows the gradient, :math:`(g_i - y_i \langle y_i, g_i \rangle) / |x_i|`, is computed block by block:
+    besides x, only y, g and the result are in memory, where plain torch holds three more tensors of that size.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    if len(vectors) <= MANY_ROWS:
+        return normalize(vectors, dim=1)
+    unit: Tensor = _UnitRows.apply(vectors)  # type: ignore[no-untyped-call]
+    return unit
+
+
+class _UnitRows(Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor) -> Tensor:
+        lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp_min_(1e-12)
+        unit = vectors / lengths
+        ctx.save_for_backward(unit, lengths)
+        return unit
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        unit, lengths = ctx.saved_tensors
+        out: Tensor = torch.empty_like(gradient)
+        for start in range(0, len(unit), BLOCK):
+            rows = slice(start, start + BLOCK)
+            along = torch.linalg.vecdot(unit[rows], gradient[rows]).unsqueeze(1)
+            torch.sub(gradient[rows], unit[rows] * along, out=out[rows]).div_(lengths[rows])
+        return out

@@ -1,4 +1,4 @@
-"""Head ``shared``: the label's text plus a vector that alike labels share."""
+"""Head ``shared``: the label's text plus a vector that similar labels share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import embedding
 
 from megalabel.graphs import partition
-from megalabel.heads.dense import DenseHead, DenseSettings
+from megalabel.heads.dense import DenseHead, LabelTextSettings
 from megalabel.heads.head import register
 from megalabel.settings import NonNegativeInt
 
@@ -29,29 +29,22 @@ __all__ = ["SharedHead", "SharedSettings", "share_vectors"]
 
 
 @register
-class SharedSettings(DenseSettings):
+class SharedSettings(LabelTextSettings):
     """Label vectors are encoded texts plus learnt vectors that clusters of labels share."""
 
-    reads_text: ClassVar[bool] = True
     has_table: ClassVar[bool] = True
 
     kind: Literal["shared"] = "shared"
-    label_encoder: str | None = None  # a second encoder for label texts; None ties both towers
     size: PositiveInt = 65_536  # clusters, each with a vector; at most one per label
     private: NonNegativeInt = 1_000  # most frequent labels, each with a vector of its own
 
-    @property
-    def has_rows(self) -> bool:
-        """Yes: the vectors that labels share."""
-        return True
-
     def counts(self, labels: int) -> tuple[int, int]:
-        """Return how many private vectors and how many shared ones so many labels get."""
+        """Return the numbers of private and of shared vectors for a number of labels."""
         private = min(self.private, labels)
         return private, min(self.size, labels - private)
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
-        """Return what all dense heads have, the vectors, which label has which, and the texts that are clustered."""
+        """Return the cost of all dense heads, plus vectors, the row of each label, and texts to cluster."""
         cost = super().cost(workload)
         vectors = sum(self.counts(workload.labels))
         return replace(cost, table=0, shared=vectors, kept=2, init_from_texts=True, init_labels=2)
@@ -65,7 +58,7 @@ class SharedHead(DenseHead):
     """w_l = f(z_l) + A[c(l)], added before normalisation: the encoder of DEXA.
 
     The ``private`` most frequent labels have a row of A each; all others share ``size`` rows, one for each cluster
-    of alike texts. A starts Xavier-uniform. Clusters have near-equal size and are made once, before the first step,
+    of similar texts. A starts Xavier-uniform. Clusters have near-equal size and are made once, before the first step,
     from the vectors that the encoder gives label texts then (Dahiya et al., KDD 2023, "Deep encoders with auxiliary
     parameters for extreme classification"). A has as many rows however many labels there are, and a sparse gradient.
 
@@ -85,11 +78,6 @@ class SharedHead(DenseHead):
         self.vectors = nn.Parameter(torch.empty(self.private + shared, self.dim))
         nn.init.xavier_uniform_(self.vectors)
         self.register_buffer("cluster", torch.zeros(len(self.shard), dtype=torch.int64))
-
-    @property
-    def label_encoder(self) -> str | None:
-        """The encoder of label texts; None is the encoder of the queries."""
-        return self.settings.label_encoder
 
     def tables(self) -> list[nn.Parameter]:
         """Return the vectors: a step touches those of its labels."""

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding
 
-__all__ = ["HALVES", "TableType", "embed_rows", "new_table"]
+__all__ = ["BLOCK", "HALVES", "TableType", "embed_rows", "new_table"]
 
 TableType = Literal["float32", "bfloat16", "float16"]
 HALVES = (torch.bfloat16, torch.float16)
-_BLOCK = 16_384  # rows per block
+BLOCK = 16_384  # rows, or texts, handled at once
 _NORMAL = 0.02  # standard deviation of rows that start from a normal distribution
 
 
@@ -27,8 +27,8 @@ def new_table(
     bound = math.sqrt(3.0) * math.sqrt(2.0 / (size + dim))  # equal to xavier_uniform_ to the last bit
     shard = range(size) if shard is None else shard
     table = torch.empty(len(shard), dim, dtype=getattr(torch, kind))
-    for start in range(0, size, _BLOCK):  # rows of other processes are drawn and discarded
-        rows = torch.empty(min(_BLOCK, size - start), dim)
+    for start in range(0, size, BLOCK):  # rows of other processes are drawn and discarded
+        rows = torch.empty(min(BLOCK, size - start), dim)
         rows = rows.normal_(std=_NORMAL) if normal else rows.uniform_(-bound, bound)
         first, last = max(start, shard.start), min(start + len(rows), shard.stop)
         if first < last:

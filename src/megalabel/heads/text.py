@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
-from megalabel.heads.dense import DenseHead, DenseSettings
+from megalabel.heads.dense import DenseHead, LabelTextSettings
 from megalabel.heads.head import register
 from megalabel.settings import Fraction
 
@@ -20,13 +20,10 @@ __all__ = ["TextHead", "TextSettings"]
 
 
 @register
-class TextSettings(DenseSettings):
+class TextSettings(LabelTextSettings):
     """Label vectors are encoded texts."""
 
-    reads_text: ClassVar[bool] = True
-
     kind: Literal["text"] = "text"
-    label_encoder: str | None = None  # a second encoder for label texts; None ties both towers
     search_projection: bool = True  # False: the projection is for training only
     centroid: Fraction = 0.0  # weight of the loss of centroids, beside that of queries
 
@@ -39,6 +36,16 @@ class TextSettings(DenseSettings):
         if not self.search_projection and self.query_matrix:
             raise ValueError("query_matrix: it is trained on projected vectors, and search_projection is false")
         return self
+
+    @property
+    def projects_search(self) -> bool:
+        """Whether the projection applies in search too."""
+        return self.search_projection
+
+    @property
+    def centroid_weight(self) -> float:
+        """Weight of the loss of centroids."""
+        return self.centroid
 
     def build(self, **arguments: Any) -> TextHead:
         """Return the head; see :meth:`DenseSettings.build`."""
@@ -59,11 +66,6 @@ class TextHead(DenseHead):
     """
 
     settings: TextSettings
-
-    @property
-    def label_encoder(self) -> str | None:
-        """The encoder of label texts; None is the encoder of the queries."""
-        return self.settings.label_encoder
 
     def project(self, encoded: Tensor, *, search: bool = False) -> Tensor:
         """Return encoder vectors after the projection, which may be for training only."""

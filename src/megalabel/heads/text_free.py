@@ -10,7 +10,7 @@ from pydantic import model_validator
 from torch import nn
 from torch.nn.functional import normalize
 
-from megalabel.heads.dense import DenseHead, DenseSettings
+from megalabel.heads.dense import DenseHead, LabelTextSettings
 from megalabel.heads.head import register
 from megalabel.heads.tables import embed_rows
 from megalabel.settings import Dropout
@@ -26,14 +26,13 @@ __all__ = ["TextFreeHead", "TextFreeSettings"]
 
 
 @register
-class TextFreeSettings(DenseSettings):
+class TextFreeSettings(LabelTextSettings):
     """Label vectors are encoded texts plus learnt rows."""
 
-    reads_text: ClassVar[bool] = True
     has_table: ClassVar[bool] = True
+    noise_keys: ClassVar[tuple[str, ...]] = (*LabelTextSettings.noise_keys, "row_dropout")
 
     kind: Literal["text_free"] = "text_free"
-    label_encoder: str | None = None  # a second encoder for label texts; None ties both towers
     row_dropout: Dropout = 0.0
     unit_text: bool = False  # the text's vector has length 1 before the correction is added
 
@@ -73,11 +72,6 @@ class TextFreeHead(DenseHead):
     ) -> None:
         super().__init__(settings, size=size, encoder_dim=encoder_dim, shard=shard, **more)
         self.table = nn.Parameter(torch.zeros(len(self.shard), self.dim))
-
-    @property
-    def label_encoder(self) -> str | None:
-        """The encoder of label texts; None is the encoder of the queries."""
-        return self.settings.label_encoder
 
     def label_rows(self, pool: Tensor | None, projected: Tensor | None) -> Tensor:
         """Return text vectors plus corrections."""

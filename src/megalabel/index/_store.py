@@ -104,15 +104,15 @@ def _card(folder: Path) -> dict[str, Any]:
     except (DataError, KeyError) as error:
         raise DataError("this is not the card of an index, or it is damaged", path=path, remedy=_AGAIN) from error
     if seal != _seal(card):
-        raise DataError("this file is not as it was saved", path=path, remedy=_AGAIN)
+        raise DataError("this file changed after it was saved", path=path, remedy=_AGAIN)
     if format not in READABLE:
         raise DataError(f"this index has format {format}, not {FORMAT}", path=path, remedy="update megalabel")
     try:
         removed = IndexCard.model_validate(card).removed
     except ValidationError as error:
-        raise DataError(f"this is no card of an index ({first_error(error)})", path=path, remedy=_AGAIN) from None
+        raise DataError(f"this index card is invalid ({first_error(error)})", path=path, remedy=_AGAIN) from None
     if removed and max(removed) >= card["labels"]:
-        raise DataError(f"the removed label {max(removed)} is none of the index", path=path, remedy=_AGAIN)
+        raise DataError(f"the removed label {max(removed)} is not in the index", path=path, remedy=_AGAIN)
     return {**card, "removed": removed}
 
 
@@ -155,7 +155,7 @@ def _check_file(path: Path, record: Mapping[str, Any]) -> None:
     if size != record["bytes"]:
         raise DataError(f"this file has {size:,} bytes instead of {record['bytes']:,}", path=path, remedy=_AGAIN)
     if not whole:
-        raise DataError("this file is not as it was saved", path=path, remedy=_AGAIN)
+        raise DataError("this file changed after it was saved", path=path, remedy=_AGAIN)
 
 
 def _record(path: Path) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def choose_index(
 
 
 def code_bytes(dim: int) -> int:
-    """Return the bytes of a code that stands for a vector, as ``auto`` chooses them."""
+    """Return the bytes of a code for a vector, as ``auto`` chooses them."""
     return max(1, dim // _PER_BYTE)
 
 

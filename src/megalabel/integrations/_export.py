@@ -40,17 +40,8 @@ class DualTower:
     @classmethod
     def of(cls, model: Model, head: str | None = None) -> DualTower:
         """Return the dual tower of a model; the first head with ``kind: text`` unless one is named."""
-        network = model.network
-        encoder, settings = network.encoder, model.recipe
-        if not isinstance(encoder, TransformerEncoder):
-            raise SettingError(
-                f"a {settings.encoder.kind} encoder has features that no standard module holds", remedy=_RECIPES
-            )
-        texts = [
-            name
-            for name, part in settings.heads.items()
-            if part.reads_text and not part.has_table and not getattr(part, "reads_points", False)
-        ]
+        network, recipe = model.network, model.recipe
+        texts = [name for name, part in recipe.heads.items() if part.text_only]
         if head is not None and head not in model.heads:
             raise SettingError(f"this model has no head {head!r}", remedy=nearest(head, texts or model.heads))
         if not texts or head not in (None, *texts):
@@ -58,12 +49,20 @@ class DualTower:
             remedy = f"choose one of: {', '.join(texts)}" if texts else "train a recipe that has one, such as dexml"
             raise SettingError(f"{what} whose label vectors come from texts alone (kind: text)", remedy=remedy)
         chosen = texts[0] if head is None else head
+        name = network.query_encoder(chosen)
+        encoder, settings = network.encoders[name], recipe.encoders[name]
+        if not isinstance(encoder, TransformerEncoder):
+            raise SettingError(f"a {settings.kind} encoder has features that no standard module holds", remedy=_RECIPES)
+        if network.label_encoder(chosen) != name:
+            raise SettingError(f"the head {chosen!r} has two encoders; only one can be exported", remedy=_RECIPES)
+        if network.head(chosen).settings.layer is not None:
+            raise SettingError(f"the head {chosen!r} reads a layer inside the encoder", remedy=_RECIPES)
         return cls(
             chosen,
             encoder,
             network.head(chosen),
-            settings.encoder.query_length or encoder.max_length,
-            settings.encoder.label_length or encoder.max_length,
+            settings.query_length or encoder.max_length,
+            settings.label_length or encoder.max_length,
             _left_behind(model, chosen),
         )
 

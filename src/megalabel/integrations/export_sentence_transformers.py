@@ -114,7 +114,7 @@ def _projection(head: DenseHead) -> list[Any]:
     from sentence_transformers.sentence_transformer.modules import LayerNorm
 
     layers = head.projection
-    if isinstance(layers, nn.Identity) or not getattr(head.settings, "search_projection", True):
+    if isinstance(layers, nn.Identity) or not head.settings.projects_search:
         return []
     if isinstance(layers, nn.Sequential):
         first, second = layers[0], layers[1]

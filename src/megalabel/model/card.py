@@ -48,7 +48,7 @@ def check_card(card: Mapping[str, Any], path: Path) -> None:
     try:
         ModelCard.model_validate(card)
     except ValidationError as error:
-        raise DataError(f"this is no model card ({first_error(error)})", path=path) from None
+        raise DataError(f"this model card is invalid ({first_error(error)})", path=path) from None
     checked_constants(*card["propensity"], path=path)
     for name in card["sha256"]:
         inside(path.parent, name)

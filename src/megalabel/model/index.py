@@ -176,7 +176,7 @@ def load_indexes(
         index = ModelIndex.load(folder / str(number), card)
         last = max(len(index.index) - 1, int(np.max(index.ids, initial=0)))
         if not set(index.weights) <= set(heads) or last >= labels or len(index.ids) != len(index.changed or ()):
-            raise DataError("this index is not one of the model", path=folder / str(number), remedy="build it again")
+            raise DataError("this index belongs to another model", path=folder / str(number), remedy="build it again")
         indexes.append(index)
     return indexes
 

@@ -79,7 +79,7 @@ class Journal:
         self._open()
         if model.state.sequence != self._saved() + self.pending:
             self._close()
-            raise WriteError("this folder has a newer model, or another one", path=folder, remedy="load it from there")
+            raise WriteError("this folder holds another version of the model", path=folder, remedy="load it from there")
         model.live.record = self.append
 
     def append(self, sequence: int, change: Change) -> None:
@@ -171,7 +171,7 @@ class Journal:
         """Raise a WriteError unless our journal is that of the folder."""
         if not self._is_current():
             what = "another program has replaced this model"
-            raise WriteError(what, path=self.folder, remedy="start again, so that changes are those of the new one")
+            raise WriteError(what, path=self.folder, remedy="restart, to change the new model")
 
     def _is_current(self) -> bool:
         try:
@@ -218,7 +218,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Change, int]]:
             return
         if parsed is None or (last is not None and parsed[0] != last + 1):
             remedy = "copy the model again; or cut the file before this line, and lose the changes from there on"
-            raise DataError("this label change is not as it was written", path=path, line=place, remedy=remedy)
+            raise DataError("this label change was damaged after it was written", path=path, line=place, remedy=remedy)
         end, last = end + len(line), parsed[0]
         yield *parsed, end
 

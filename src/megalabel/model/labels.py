@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from megalabel.model.stats import LabelStats
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
-    from megalabel.network.queries import AskedTexts, LabelMaker
+    from megalabel.network.queries import LabelMaker, QueryTexts
     from megalabel.network.spaces import LabelSpace
 
 __all__ = ["LabelState", "LiveLabels"]
@@ -103,7 +103,7 @@ class LabelState:
             index = known[1]
         return live.merged(index.answers(queries, self.first), lambda: DenseAnswers(self._rows_index(weights), queries))
 
-    def fitted_answers(self, queries: AskedTexts) -> dict[str, Answers]:
+    def fitted_answers(self, queries: QueryTexts) -> dict[str, Answers]:
         """Return the scores of the fitted heads."""
         return self.fitted.answers(queries, self.live)
 
@@ -298,7 +298,7 @@ class LiveLabels:
             if not isinstance(uid, str) or not uid.strip():
                 raise DataError(f"a uid must be a text, not {uid!r}")
             if any(category(character) in _CONTROLS for character in uid):
-                raise DataError(f"the uid {uid[:60]!r} contains a control character", remedy="give it a uid without")
+                raise DataError(f"the uid {uid[:60]!r} contains a control character", remedy="remove it")
             if uid in seen or uid in self.ids():
                 gone = uid in self.ids() and self.ids()[uid] in self.state.removed
                 what = f"the uid {uid!r} belonged to a label that was removed" if gone else f"duplicate uid {uid!r}"

@@ -21,7 +21,7 @@ from megalabel.model.prediction import Prediction
 from megalabel.model.stats import LabelStats
 from megalabel.model.store import load_parts, save_model
 from megalabel.network.fit import Fitted
-from megalabel.network.queries import AskedTexts, LabelMaker
+from megalabel.network.queries import LabelMaker, QueryTexts
 from megalabel.network.vectors import LabelSide, fold_queries, label_side
 from megalabel.progress import progress
 from megalabel.types import TopK
@@ -183,7 +183,7 @@ class Model:
 
     def answers(self, texts: Sequence[str]) -> dict[str, Answers]:
         """Return the scores of each head for the texts."""
-        return self._answers(self.state, self._asked(self.state, texts))
+        return self._answers(self.state, self._queries(self.state, texts))
 
     def candidates(
         self, texts: Sequence[str], exclude: csr_matrix | None = None
@@ -199,14 +199,14 @@ class Model:
         Scores of id -1 are undefined. Everything is in memory at once: pass a block of texts.
         """
         state = self.state
-        asked = self._asked(state, texts)
-        answers = self._answers(state, asked)
+        queries = self._queries(state, texts)
+        answers = self._answers(state, queries)
         if heads in answers:
             top = answers[heads].best(k, None)
         elif heads == "all" and self.fusion is not None:
             top = self._rank(state, answers, k, None, self.tail)
         else:
-            top = self._dense(state, self.chosen(heads), asked.vectors).best(k, None)
+            top = self._dense(state, self.chosen(heads), queries.vectors).best(k, None)
         return top, {name: answer.score(top.ids) for name, answer in answers.items()}
 
     def _search(
@@ -215,16 +215,16 @@ class Model:
         if heads == "all" and self.fusion is not None:
             return self._fused(state, texts, k, exclude, tail)
         if heads in state.fitted.heads:
-            return self._answers(state, self._asked(state, texts))[heads].best(k, exclude)
-        asked = self._asked(state, texts)
-        return self._dense(state, self.chosen(heads), asked.vectors).best(k, exclude)
+            return self._answers(state, self._queries(state, texts))[heads].best(k, exclude)
+        queries = self._queries(state, texts)
+        return self._dense(state, self.chosen(heads), queries.vectors).best(k, exclude)
 
-    def _asked(self, state: LabelState, texts: Sequence[str]) -> AskedTexts:
+    def _queries(self, state: LabelState, texts: Sequence[str]) -> QueryTexts:
         """Return queries whose features are computed on demand."""
         if isinstance(texts, str):
             raise SettingError("give a list of texts, not one text", remedy='for example model.predict(["some text"])')
         self.network.eval()
-        return AskedTexts(texts, self.network, state.fitted)
+        return QueryTexts(texts, self.network, state.fitted)
 
     def _dense(self, state: LabelState, weights: Mapping[str, float], queries: Mapping[str, Tensor]) -> Answers:
         """Return the weighted sum of the dense heads."""
@@ -235,10 +235,10 @@ class Model:
         """Return whether some of the heads have a bias, which is the last column of their folded vectors."""
         return any(self.network.head(name).bias is not None for name in heads)
 
-    def _answers(self, state: LabelState, asked: AskedTexts) -> dict[str, Answers]:
+    def _answers(self, state: LabelState, queries: QueryTexts) -> dict[str, Answers]:
         """Return the scores of each head for the queries."""
-        dense = {name: self._dense(state, {name: 1.0}, {name: vectors}) for name, vectors in asked.vectors.items()}
-        return dense | state.fitted_answers(asked)
+        dense = {name: self._dense(state, {name: 1.0}, {name: vectors}) for name, vectors in queries.vectors.items()}
+        return dense | state.fitted_answers(queries)
 
     def _candidates(
         self, state: LabelState, answers: Mapping[str, Answers], exclude: csr_matrix | None, *more: TopK
@@ -271,7 +271,7 @@ class Model:
         with progress("searching", total=len(texts), unit="queries") as step:
             for start in range(0, len(texts), rows):
                 block = slice(start, min(start + rows, len(texts)))
-                answers = self._answers(state, self._asked(state, texts[block]))
+                answers = self._answers(state, self._queries(state, texts[block]))
                 parts.append(self._rank(state, answers, k, None if exclude is None else exclude[block], tail))
                 step(block.stop - start)
         return TopK(np.concatenate([part.ids for part in parts]), np.concatenate([part.scores for part in parts]))
@@ -295,7 +295,7 @@ class Model:
                 raise DataError("no label was found for this text", remedy="name one")
         else:
             chosen = self.live.find(label)
-        answers = self._answers(state, self._asked(state, [text]))
+        answers = self._answers(state, self._queries(state, [text]))
         own = TopK(np.array([[chosen]]), np.zeros((1, 1), dtype=np.float32))
         return explain(self, state, text, int(chosen), k, *self._candidates(state, answers, None, own))
 
@@ -307,7 +307,7 @@ class Model:
     def encode(self, texts: Sequence[str], *, heads: str = "all") -> NDArray[np.float32]:
         """Return the query vectors [n, d] for search."""
         weights = self.chosen(heads)
-        queries = self._asked(self.state, texts).vectors
+        queries = self._queries(self.state, texts).vectors
         return fold_queries(queries, weights, bias=self.has_bias(weights)).cpu().numpy()
 
     def evaluate(self, data: Dataset | Split, split: str = "test", *, heads: str = "all") -> Report:
@@ -329,7 +329,7 @@ class Model:
         return evaluate(best.ids, part.targets, counts=stats.counts, points=stats.points, A=A, B=B, filter=part.filter)
 
     def chosen_tail(self, tail: float | None) -> float:
-        """Return the tail asked for, or the model's own."""
+        """Return the given tail, or the model's own."""
         if tail is None:
             return self.tail
         if self.fusion is None:

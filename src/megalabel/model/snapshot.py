@@ -54,7 +54,7 @@ class Snapshot:
         """Return the scores [n, k] of labels [n, k] by every head; where the id is -1 a score means nothing."""
         return {
             name: answer.score(ids)
-            for name, answer in self.model._answers(self.state, self.model._asked(self.state, texts)).items()
+            for name, answer in self.model._answers(self.state, self.model._queries(self.state, texts)).items()
         }
 
     def points(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:

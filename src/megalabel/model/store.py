@@ -83,7 +83,7 @@ def save_model(
     texts: bool,
     before_end: Callable[[Path, int], None] = lambda place, sequence: None,
 ) -> None:
-    """Write the folder that :func:`load_parts` reads, whole or not at all.
+    """Write the folder that :func:`load_parts` reads, completely or not at all.
 
     Args:
         model: the model.
@@ -287,7 +287,7 @@ def read_sequence(folder: Path) -> int:
 
 
 def _of_index(name: str) -> bool:
-    """Say if the card of an index vouches for a file; the card of the model does for the cards of indexes."""
+    """Return whether the card of an index vouches for a file; the card of the model does for the cards of indexes."""
     return name.startswith(f"{INDEX}/") and not name.endswith("/index.json")
 
 
@@ -302,7 +302,8 @@ def _train_rows(place: Path, hashes: Mapping[str, str]) -> Callable[[], TrainRow
     def read() -> TrainRows:
         for name, digest in files.items():
             if hashlib.sha256(content[Path(name).name]).hexdigest() != digest:
-                raise DataError("this file is not as it was saved", path=place / name, remedy="copy the model again")
+                what = "this file changed after it was saved"
+                raise DataError(what, path=place / name, remedy="copy the model again")
         return TrainRows.load(place / TRAIN, content)
 
     return read
@@ -323,7 +324,7 @@ def _read_card(path: Path) -> dict[str, Any]:
         if seal == _seal(card):
             check_card(card, path)
             return card
-        raise DataError("this file is not as it was saved", path=path, remedy="copy the model again")
+        raise DataError("this file changed after it was saved", path=path, remedy="copy the model again")
     format = card.get("format")
     newer = isinstance(format, int) and format > FORMAT
     remedy = "update megalabel" if newer else "train it again, or use the release that saved it"
@@ -353,7 +354,7 @@ def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
         for name, expected in hashes.items():
             path = inside(folder, name)
             if _sha256(path) != expected:
-                raise DataError("this file is not as it was saved", path=path, remedy="copy the model again")
+                raise DataError("this file changed after it was saved", path=path, remedy="copy the model again")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DataError(f"this file cannot be read, {reason}", path=path) from error

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from megalabel.encoders._arrays import read_part, write_part
-from megalabel.heads._rows import PARTS, pack, unpack
+from megalabel.heads.sparse.rows import PARTS, pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from megalabel.heads.tables import BLOCK
 from megalabel.network.vectors import label_side, query_blocks, query_side
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from megalabel.network.texts import TextTokens
 
 __all__ = ["init_heads"]
-
-_BLOCK = 16_384  # labels whose texts are encoded at once
 
 
 @torch.no_grad()
@@ -84,8 +83,8 @@ class _InitData:
 
     def all_texts(self) -> Tensor:
         ranks, shard = self.network.ranks, self.network.shard
-        starts = range(shard.start, shard.stop, _BLOCK)
-        parts = [self.texts(start, min(start + _BLOCK, shard.stop)) for start in starts]
+        starts = range(shard.start, shard.stop, BLOCK)
+        parts = [self.texts(start, min(start + BLOCK, shard.stop)) for start in starts]
         return ranks.gather(torch.cat(parts), ranks.sizes(self.network.labels))
 
     def label_vectors(self) -> Tensor:

@@ -83,7 +83,7 @@ class Network(nn.Module):
         temperature, share = Temperature.of(settings.temperature), settings.temperature.share
         return settings.build(
             size=space.size,
-            encoder_dim=int(self.encoders[settings.encoder or self.default].dim),  # type: ignore[arg-type]
+            encoder_dim=int(self.encoders[settings.query_encoder(self.default)].dim),  # type: ignore[arg-type]
             shard=None if self.ranks.alone else self.ranks.share(space.size),
             temperature=temperature if share is None else shared.setdefault(share, temperature),
         )
@@ -147,18 +147,15 @@ class Network(nn.Module):
 
     def query_encoder(self, head: str) -> str:
         """Return the name of the encoder of a head's queries."""
-        return self.head(head).settings.encoder or self.default
+        return self.head(head).settings.query_encoder(self.default)
 
     def label_encoder(self, head: str) -> str:
         """Return the name of the encoder of a head's label texts."""
-        return self.head(head).label_encoder or self.query_encoder(head)
+        return self.head(head).settings.label_text_encoder(self.default)
 
     def text_head(self) -> str | None:
-        """Return the first head over the labels whose vectors are their encoded texts and nothing else, if any."""
-        names = (name for name in self.heads if self.space(name).members is None)
-        heads = {name: self.head(name) for name in names}
-        pure = (name for name, head in heads.items() if head.needs_text and not head.tables())
-        return next((name for name in pure if not self.head(name).settings.reads_points), None)
+        """Return the first head whose label vectors are their encoded texts and nothing else, if any."""
+        return next((name for name in self.heads if self.head(name).settings.text_only), None)
 
     def mining_head(self) -> str:
         """Return the head whose vectors cluster queries and mine hard negatives.

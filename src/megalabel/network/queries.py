@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from megalabel.network.texts import TextTokens
     from megalabel.network.vectors import LabelSide
 
-__all__ = ["AskedTexts", "LabelMaker"]
+__all__ = ["LabelMaker", "QueryTexts"]
 
 NEAREST = 10  # neighbours of a new label
 TEMPERATURE = 0.05  # of their weights, if there is no text head
 
 
 @dataclass
-class AskedTexts:
+class QueryTexts:
     """Queries of a model; see :class:`megalabel.heads.head.Queries`."""
 
     texts: Sequence[str]
@@ -161,8 +161,8 @@ class _NewTexts:
         return self.maker.network.tokenise(self.texts)
 
     @cached_property
-    def asked(self) -> AskedTexts:
-        return AskedTexts(self.texts, self.maker.network, self.maker.fitted)
+    def as_queries(self) -> QueryTexts:
+        return QueryTexts(self.texts, self.maker.network, self.maker.fitted)
 
     def encoded(self, head: str | DenseHead) -> Tensor:
         network = self.maker.network
@@ -177,7 +177,7 @@ class _NewTexts:
         return self.maker._plain(self.tokens)
 
     def features(self, name: str) -> Any:
-        return self.asked.features(name)
+        return self.as_queries.features(name)
 
     @cached_property
     def _nearest(self) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from megalabel.data.dataset import Dataset, Labels
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError
 from megalabel.graphs import partition, pifa
-from megalabel.heads._rows import PARTS, pack, unpack
+from megalabel.heads.sparse.rows import PARTS, pack, unpack
 from megalabel.settings import Settings, one_of
 from megalabel.types import LABELS
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QUERY_BLOCK",
+    "EncodedTexts",
     "LabelSide",
     "all_queries",
     "fold_labels",
@@ -101,6 +102,29 @@ def label_side(network: Network, texts: TextTokens | None) -> dict[str, LabelSid
         side = _of_labels(network, name, side)
         sides[name] = LabelSide(_searchable(side.vectors), None if side.bias is None else _searchable(side.bias))
     return sides
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """The texts that a head was trained on; see :class:`megalabel.heads.head.TrainTexts`."""
+
+    network: Network
+    head: str
+    queries: TextTokens  # of all train points
+    label_texts: TextTokens  # of all labels
+
+    def points(self, ids: Tensor) -> Tensor:
+        """Return train points, encoded as queries of the head."""
+        return self._encoded(self.queries, ids, self.network.query_encoder(self.head), labels=False)
+
+    def labels(self, ids: Tensor) -> Tensor:
+        """Return the texts of labels, encoded for the head."""
+        return self._encoded(self.label_texts, ids, self.network.label_encoder(self.head), labels=True)
+
+    def _encoded(self, texts: TextTokens, ids: Tensor, encoder: str, *, labels: bool) -> Tensor:
+        tokens = texts.take(ids.cpu().numpy())[encoder]
+        length = self.network.length(encoder, labels=labels)
+        return self.network.tapped(self.network.encode(encoder, tokens, length), encoder, self.head)
 
 
 def _of_labels(network: Network, name: str, side: LabelSide) -> LabelSide:

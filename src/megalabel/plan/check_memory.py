@@ -46,7 +46,7 @@ def check_memory(recipe: Recipe, data: Dataset, device: str = "cpu") -> None:
         return  # the training reports the error, and reports it better
     if not plan.fits:
         changes = remedy(plan.changes_with(more_devices=False))
-        raise NoRoomError(_shortage(plan), remedy=f"{changes}; or --force to try all the same")
+        raise NoRoomError(_shortage(plan), remedy=f"{changes}; or --force to try anyway")
 
 
 def _this_run(recipe: Recipe, data: Dataset, device: str) -> tuple[Workload, Machine]:

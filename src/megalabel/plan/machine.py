@@ -16,7 +16,7 @@ _UNLIMITED = 1 << 60
 
 @dataclass(frozen=True)
 class Machine:
-    """Devices of one kind; None stands for unknown."""
+    """Devices of one kind; None means unknown."""
 
     devices: int = 1
     gpu: bool = False

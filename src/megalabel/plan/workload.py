@@ -212,7 +212,7 @@ class Workload:
 
     def encoder_dim(self, head: DenseSettings) -> int:
         """Return the size of the vectors that a head's queries come with."""
-        return self._costs[head.encoder or next(iter(self._costs))].dim
+        return self._costs[head.query_encoder(next(iter(self._costs)))].dim
 
     def head_dim(self, name: str) -> int:
         """Return the size of the query vectors of a dense head."""
@@ -328,12 +328,11 @@ class Workload:
     def encoders(self) -> list[EncoderLoad]:
         """The encoders."""
         default = next(iter(self._costs))
-        query_readers = {head.settings.encoder or default for head in self.heads}
+        query_readers = {head.settings.query_encoder(default) for head in self.heads}
         text_heads: dict[str, list[HeadLoad]] = {name: [] for name in self._costs}
         for head in self.heads:
             if head.text:
-                own = head.settings.encoder or default
-                text_heads[getattr(head.settings, "label_encoder", None) or own].append(head)
+                text_heads[head.settings.label_text_encoder(default)].append(head)
         precision, loads = self.recipe.training.precision, []
         for name, cost in self._costs.items():
             settings: BaseEncoderSettings = self.recipe.encoders[name]
@@ -354,8 +353,8 @@ class Workload:
 
     def _queries(self, encoder: str, default: str) -> int:
         """Return the texts of train points that an encoder reads in a step: queries, partners, neighbours."""
-        heads = [head for head in self.trained_heads if (head.settings.encoder or default) == encoder]
-        partners = self.batch if any(getattr(head.settings, "centroid", 0) for head in heads) else 0
+        heads = [head for head in self.trained_heads if head.settings.query_encoder(default) == encoder]
+        partners = self.batch if any(head.settings.centroid_weight for head in heads) else 0
         near = sum(count_distinct(head.pool * head.cost.points, self.rows) for head in heads if head.cost.points)
         return self.batch + partners + near
 

@@ -88,7 +88,7 @@ def _trained(recipe: Recipe) -> tuple[dict[str, BaseEncoderSettings], dict[str, 
 
 def _check_freeze(place: str, recipe: Recipe) -> None:
     encoders, heads = _trained(recipe.model_copy(update={"freeze": ()}))
-    learning = {name for name, head in heads.items() if head.has_rows or head.has_weights}
+    learning = {name for name, head in heads.items() if head.has_table or head.has_weights}
     for name in recipe.freeze:
         if name not in encoders and name not in learning:
             reason = "no head with a loss reads it" if name in recipe.encoders else "it has nothing to learn"
@@ -106,7 +106,7 @@ def _check_frozen(recipe: Recipe, stages: list[Recipe]) -> None:
             _require(encoder.options, ("dropout", "thin"), f"encoders.{name}.options", f"{name} is not trained")
     for name, head in recipe.dense_heads.items():
         if name not in heads:
-            _require(head, ("dropout", "query_dropout", "row_dropout"), f"heads.{name}", f"{name} is not trained")
+            _require(head, head.noise_keys, f"heads.{name}", f"{name} is not trained")
 
 
 def _require(settings: Settings, keys: Iterable[str], place: str, reason: str) -> None:
@@ -140,7 +140,7 @@ def _check_optimisers(recipe: Recipe, stages: list[tuple[Stage, Recipe]]) -> Non
         return
     names = [name for name in type(training.encoder).model_fields if name not in ("kind", "lr")]
     if training.tables is not None or not any(group["tables"] for group in groups):
-        _require(training.encoder, names, "training.encoder", "no layer of an encoder is trained, and no group follows")
+        _require(training.encoder, names, "training.encoder", "no encoder layer is trained, and no other group uses it")
     elif not isinstance(training.encoder, AdamWSettings):
         kind = training.encoder.kind
         raise ValueError(f"training.encoder.kind is {kind!r}, but only tables are trained: set training.tables")
@@ -152,7 +152,7 @@ def _groups(recipe: Recipe) -> dict[str, bool]:
     return {
         "encoder": any(encoder.has_layers for encoder in encoders.values()),
         "heads": any(head.has_weights for head in heads.values()),
-        "tables": any(part.has_table for part in encoders.values()) or any(head.has_rows for head in heads.values()),
+        "tables": any(part.has_table for part in encoders.values()) or any(head.has_table for head in heads.values()),
     }
 
 
@@ -164,10 +164,11 @@ def _check_lengths(recipe: Recipe, stages: list[Recipe]) -> None:
     queries, labels = set(), set()
     for stage in stages:
         first = next(iter(stage.encoders))
-        queries |= {head.encoder or first for head in stage.dense_heads.values()} | ({first} if stage.spaces else set())
+        queries |= {head.query_encoder(first) for head in stage.dense_heads.values()}
+        queries |= {first} if stage.spaces else set()
         readers = [head for head in stage.dense_heads.values() if head.reads_text]
-        labels |= {getattr(head, "label_encoder", None) or head.encoder or first for head in readers}
-        if not any(head.space is None and not head.has_rows and not head.reads_points for head in readers):
+        labels |= {head.label_text_encoder(first) for head in readers}
+        if not any(head.text_only for head in readers):
             labels.add(first)  # new labels are compared with the others by the first encoder
     for name, encoder in recipe.encoders.items():
         read = {"query_length": name in queries, "label_length": name in labels}

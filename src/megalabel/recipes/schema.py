@@ -15,7 +15,6 @@ from megalabel.errors import nearest
 from megalabel.heads import FittedSettings
 from megalabel.heads.dense import DenseSettings
 from megalabel.heads.head import NGRAMS, AnyHead
-from megalabel.heads.memory import MemorySettings
 from megalabel.network.network import ENCODER
 from megalabel.network.spaces import AnySpace
 from megalabel.recipes.effects import refuse_idle
@@ -59,7 +58,7 @@ class Training(Settings):
         if late:
             raise ValueError(f"milestones: {late[0]} has no effect, training ends after {self.epochs} epochs")
         if len(set(self.milestones)) < len(self.milestones):
-            raise ValueError("milestones: each epoch once")
+            raise ValueError("milestones: duplicate epoch")
         return self
 
     @field_validator("encoder", "tables", "heads", mode="before")
@@ -168,7 +167,7 @@ class Recipe(Settings):
 
     @property
     def fitted_heads(self) -> dict[str, FittedSettings]:
-        """The heads that are fitted once the network stands."""
+        """The heads that are fitted after the network is trained."""
         return {name: head for name, head in self.heads.items() if isinstance(head, FittedSettings)}
 
     @property
@@ -236,31 +235,32 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        for section in ("heads", "encoders"):
+            for name in getattr(self, section):
+                if name in ("", "all", NGRAMS) or "." in name or hasattr(ModuleDict, name):
+                    raise ValueError(f"{section}.{name}: choose another name, {name!r} is reserved")
+        return self
+
+    @model_validator(mode="after")
     def _check_heads(self) -> Self:
         if not self.heads:
             raise ValueError("a recipe needs at least one head")
         if not any(head.loss is not None for head in self.dense_heads.values()):
             raise ValueError("a recipe needs a head with a loss")
+        first = next(iter(self.encoders))
         for name, head in self.dense_heads.items():
-            _known(f"heads.{name}.encoder", head.encoder, self.encoders)
-            _known(f"heads.{name}.label_encoder", getattr(head, "label_encoder", None), self.encoders)
+            for key in head.encoder_keys:
+                _known(f"heads.{name}.{key}", getattr(head, key), self.encoders)
             _known(f"heads.{name}.space", head.space, self.spaces)
-            if (
-                head.layer is not None
-                and self.encoders[head.encoder or next(iter(self.encoders))].kind != "transformer"
-            ):
+            if head.layer is not None and self.encoders[head.query_encoder(first)].kind != "transformer":
                 raise ValueError(f"heads.{name}.layer: only a transformer has layers")
         for name, fitted in self.fitted_heads.items():
-            if isinstance(fitted, MemorySettings):
-                _known(f"heads.{name}.features", fitted.features, [NGRAMS, *self.label_heads])
-        for section in ("heads", "encoders"):
-            for name in getattr(self, section):
-                if name in ("", "all", NGRAMS) or "." in name or hasattr(ModuleDict, name):
-                    raise ValueError(f"{section}.{name}: choose another name, {name!r} has a meaning of its own")
+            for key in fitted.feature_keys:
+                _known(f"heads.{name}.{key}", getattr(fitted, key), [NGRAMS, *self.label_heads])
         if self.ngrams.options() and not any(head.reads_ngrams for head in self.fitted_heads.values()):
             raise ValueError("ngrams has no effect: no head reads n-grams")
-        used = {head.encoder or next(iter(self.encoders)) for head in self.dense_heads.values()}
-        used |= {getattr(head, "label_encoder", None) or "" for head in self.dense_heads.values()}
+        used = {encoder for head in self.dense_heads.values() for encoder in head.encoders_read(first)}
         _no_others("encoders", self.encoders, used, "no head reads it")
         if not self.stages:
             spaces = {self.space or LABELS, *(head.label_space for head in self.dense_heads.values())}

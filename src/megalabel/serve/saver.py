@@ -49,7 +49,7 @@ class Saver:
             try:
                 await self._fold()
             except Exception as error:
-                raise WriteError(f"the model could not be saved whole ({error}); {self.journal.where()}") from error
+                raise WriteError(f"the whole model could not be saved ({error}); {self.journal.where()}") from error
 
     async def _run(self) -> None:
         failed = False

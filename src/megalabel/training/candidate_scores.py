@@ -40,9 +40,9 @@ class _Scores(Function):
         scores = queries.new_empty(b, width, 1)
         for start in range(0, b, _QUERIES):
             block = slice(start, start + _QUERIES)
-            asked = queries[block].unsqueeze(2)
-            picked = vectors.index_select(0, places[block].flatten()).view(len(asked), width, asked.shape[1])
-            torch.bmm(picked, asked, out=scores[block])
+            columns = queries[block].unsqueeze(2)
+            picked = vectors.index_select(0, places[block].flatten()).view(len(columns), width, columns.shape[1])
+            torch.bmm(picked, columns, out=scores[block])
         return scores.squeeze(2)
 
     @staticmethod

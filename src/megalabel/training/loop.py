@@ -22,9 +22,10 @@ from megalabel.batching.order import ByLabel, ByLabelOrder, Clustered, Order, Sh
 from megalabel.batching.pool import PoolBuilder
 from megalabel.errors import DataError, SettingError
 from megalabel.memory import trim_memory
+from megalabel.network.vectors import EncodedTexts
 from megalabel.training.optim import clip_gradients, make_optimisers, sum_gradients
 from megalabel.training.optim.schedule import Schedule
-from megalabel.training.refresh import Refreshed, keep_means, refresh
+from megalabel.training.refresh import Refreshed, refresh
 from megalabel.training.step import Step
 from megalabel.types import LABELS, Batch, Targets, View
 
@@ -113,7 +114,7 @@ class Loop:
         self.neighbours = [name for name in network.heads if network.head(name).settings.reads_points]
         if self.neighbours and not network.ranks.alone:
             raise SettingError(
-                f"heads.{self.neighbours[0]}: several ranks do not read neighbours of labels",
+                f"heads.{self.neighbours[0]}: several ranks cannot train a head that reads neighbours of labels",
                 remedy="train in one process",
             )
         for name in self.neighbours:
@@ -144,7 +145,7 @@ class Loop:
                 continue
             if not network.ranks.alone:
                 raise SettingError(
-                    f"heads.{name}.candidates: several ranks do not train on candidates from another head",
+                    f"heads.{name}.candidates: candidates from another head cannot be used with several ranks",
                     remedy="train in one process, or take candidates from the batch",
                 )
             space = network.space(name)
@@ -174,7 +175,9 @@ class Loop:
                 yield self._step(batch, builder)
         if self.neighbours:
             with self.pause():
-                keep_means(self.network, self.queries, self.labels)
+                self.network.eval()
+                for name in self.neighbours:
+                    self.network.head(name).after_epoch(EncodedTexts(self.network, name, self.queries, self.labels))
         self.epoch, self.place = self.epoch + 1, 0
 
     def _refresh_if_due(self) -> bool:
@@ -252,8 +255,8 @@ class Loop:
         largest, negated_smallest = ranks.max_int(number, -number)
         if largest != -negated_smallest:
             raise DataError(
-                f"the ranks do not agree on the texts and labels of step {self.step + 1}",
-                remedy="run the same release on processors of one kind, with as many threads each",
+                f"the ranks disagree on the texts and labels of step {self.step + 1}",
+                remedy="run the same release, with the same number of threads, on processors of the same kind",
             )
 
     def check_weights(self) -> None:

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 
 from megalabel.batching.negatives import NO_LISTS, mine
-from megalabel.heads.dense import Points
-from megalabel.heads.neighbours import NeighboursHead
 from megalabel.index import build_index
 from megalabel.network.vectors import label_side, own_queries
 from megalabel.training.distributed.cluster import cluster_queries
@@ -27,9 +25,7 @@ if TYPE_CHECKING:
     from megalabel.network.network import Network
     from megalabel.network.texts import TextTokens
 
-__all__ = ["Refreshed", "keep_means", "refresh"]
-
-_LABELS = 16_384  # whose neighbours are encoded at once
+__all__ = ["Refreshed", "refresh"]
 
 
 @dataclass(frozen=True)
@@ -90,31 +86,3 @@ def _pairs(split: Split, rows: NDArray[np.int64]) -> tuple[csr_matrix, NDArray[n
     first, last = int(rows[0]), int(rows[-1]) + 1
     pairs = split.filter[(split.filter[:, 0] >= first) & (split.filter[:, 0] < last)]
     return split.targets[first:last], pairs - np.array([[first, 0]])
-
-
-@torch.no_grad()
-def keep_means(network: Network, queries: TextTokens, labels: TextTokens) -> None:
-    """Let heads that read neighbours compute anew what they keep of them, with the current weights.
-
-    Args:
-        network: whose encoders and heads are used; left in evaluation mode.
-        queries: the texts of all train points.
-        labels: the texts of all labels.
-    """
-    network.eval()
-    for name in network.heads:
-        head = network.head(name)
-        if not isinstance(head, NeighboursHead):
-            continue
-        encoder = network.query_encoder(name)
-
-        def encoded(texts: TextTokens, ids: Tensor, *, of_labels: bool, name: str = name, by: str = encoder) -> Tensor:
-            tokens = texts.take(ids.cpu().numpy())[by]
-            return network.tapped(network.encode(by, tokens, network.length(by, labels=of_labels)), by, name)
-
-        for start in range(0, head.size, _LABELS):
-            block = torch.arange(start, min(start + _LABELS, head.size), device=network.device)
-            ids, support = head.points(block, block[:0]), head.support(block)
-            assert support is not None
-            near = Points(ids, encoded(queries, ids, of_labels=False))
-            head.keep_means(block, near, support, encoded(labels, support, of_labels=True))

@@ -28,9 +28,8 @@ def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) 
         if resume:
             raise DataError("there is no run here to resume", path=folder, remedy="leave --resume out")
         if others := [name for name in own if (folder / name).exists()]:
-            raise WriteError(
-                f"{others[0]!r} is in the way and belongs to no run", path=folder, remedy="choose another folder"
-            )
+            what = f"{others[0]!r} is in this folder, but does not belong to a run"
+            raise WriteError(what, path=folder, remedy="choose another folder")
         make_folder(folder)
     busy, remedy = "another process trains in this folder", "wait until it is done, or choose another folder"
     path = folder.resolve().with_name(f".{folder.resolve().name}.lock")
@@ -41,7 +40,7 @@ def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) 
         if difference is not None:
             raise DataError(
                 f"this run was started with another recipe, {difference}", path=folder,
-                remedy="resume with the same recipe, or start anew in another folder",
+                remedy="resume with the same recipe, or start a new run in another folder",
             )  # fmt: skip
         return
     begun = any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*"))

@@ -81,12 +81,12 @@ class Step:
         own = len(own_queries)
         trained = network.trained_heads()
         waiting = [name for name in trained if network.head(name).settings.candidates is not None]
-        if any(_centroid(network.head(name)) for name in trained):
+        if any(network.head(name).settings.centroid_weight for name in trained):
             own_queries = own_queries + self._partners(batch, points)
-        asks = self._neighbours(batch, trained, waiting)
-        if asks:
+        neighbours = self._neighbours(batch, trained, waiting)
+        if neighbours:
             assert points is not None
-            own_queries = own_queries + points.take(torch.cat([*asks.values()]).cpu().numpy())
+            own_queries = own_queries + points.take(torch.cat([*neighbours.values()]).cpu().numpy())
         encoded, texts = self._encode(cache, batch, own_queries, labels, [n for n in trained if n not in waiting])
         losses: dict[str, Tensor] = {}
         sides: dict[str, _Side] = {}
@@ -95,7 +95,7 @@ class Step:
         for name in self._in_order(trained):
             head = network.head(name)
             vectors = network.tapped(encoded[network.query_encoder(name)], network.query_encoder(name), name)
-            asked = head.query(vectors[:own])
+            query_vectors = head.query(vectors[:own])
             if name in waiting:
                 view = self._proposed(name, sides, batch)
                 text = self._encode_texts(cache, name, view, labels)
@@ -105,11 +105,15 @@ class Step:
             if name in readers[-1:]:
                 texts.clear()  # the vectors of all labels take gigabytes
             pool = _own_pool(view, head, network)
-            near = Points(asks[name], vectors[_place(asks, name, len(vectors))]) if name in asks else None
-            side = _Side(name, asked, *head.labels(pool, text, points=near), view)
+            near = (
+                Points(neighbours[name], vectors[_place(neighbours, name, len(vectors))])
+                if name in neighbours
+                else None
+            )
+            side = _Side(name, query_vectors, *head.labels(pool, text, points=near), view)
             own_log_q = log_q if head.settings.label_space == LABELS else None
             losses[name] = self._loss(head, side, own_log_q)
-            if weight := _centroid(head):
+            if weight := head.settings.centroid_weight:
                 rows = self._anchors(batch, view, head, head.rows(pool, text))
                 second = replace(side, queries=head.centroids(vectors[own : 2 * own], rows))
                 losses[name] = (1 - weight) * losses[name] + weight * self._loss(head, second, own_log_q)
@@ -146,10 +150,10 @@ class Step:
         label_vectors: dict[str, Tensor] = {}
         readers = dict.fromkeys(network.query_encoder(name) for name in network.heads)
         for encoder in dict.fromkeys([*readers, *wanted]):
-            asked = queries[encoder] if encoder in readers else None
+            query_texts = queries[encoder] if encoder in readers else None
             reads = encoder in wanted and encoder not in network.frozen
             texts = self._label_tokens(labels, wanted[encoder])[encoder] if reads else None
-            first, second = network.encode_with_gradient(cache, encoder, asked, texts)
+            first, second = network.encode_with_gradient(cache, encoder, query_texts, texts)
             if first is not None:
                 encoded[encoder] = first
             if second is not None:
@@ -224,7 +228,7 @@ class Step:
 
     def _neighbours(self, batch: Batch, trained: list[str], waiting: list[str]) -> dict[str, Tensor]:
         """Return the train points that heads want to read besides the queries, by head."""
-        asks = {}
+        neighbours = {}
         for name in trained:
             head = self.network.head(name)
             if not head.settings.reads_points:
@@ -232,13 +236,13 @@ class Step:
             view = None if name in waiting else batch.views[head.settings.label_space]
             if view is None or view.pool is None:
                 raise SettingError(
-                    f"the head {name!r} reads the neighbours of the labels of a step, which must be a few",
+                    f"the head {name!r} reads the neighbours of the labels of a step, so a step cannot have all labels",
                     remedy="set batching.labels to pool or candidates",
                 )
             ids = head.points(view.pool, batch.queries)
             assert ids is not None
-            asks[name] = ids
-        return asks
+            neighbours[name] = ids
+        return neighbours
 
     # ------------------------------------------------------------------ scores and losses
 
@@ -333,16 +337,10 @@ class _Side:
     view: View
 
 
-def _centroid(head: DenseHead) -> float:
-    """Return the weight of a head's second loss, that of centroids."""
-    weight: float = getattr(head.settings, "centroid", 0.0)
-    return weight
-
-
-def _place(asks: Mapping[str, Tensor], name: str, total: int) -> slice:
+def _place(neighbours: Mapping[str, Tensor], name: str, total: int) -> slice:
     """Return where the points of a head are among all encoded texts, at whose end those of all heads are."""
-    sizes = [len(ids) for ids in asks.values()]
-    place = list(asks).index(name)
+    sizes = [len(ids) for ids in neighbours.values()]
+    place = list(neighbours).index(name)
     first = total - sum(sizes[place:])
     return slice(first, first + sizes[place])
 

@@ -13,16 +13,16 @@ from megalabel.errors import DataError, SettingError
 from megalabel.losses import DecoupledSoftmax
 
 
-def test_from_counts_is_the_closed_formula():
-    counts = np.array([0, 1, 7, 40, 100])
-    actual = EntryChance.from_counts(counts, points=100, beta=2, batch_size=8).log_q(torch.arange(5))
-    expected = [math.log(1 - (1 - min(1, 2 * max(n, 1) / 100)) ** 8) for n in counts]
+def test_the_closed_formula():
+    rates = np.array([0, 0.02, 0.14, 0.8, 1])
+    actual = EntryChance(rates, batch_size=8).log_q(torch.arange(5))
+    expected = [math.log(1 - (1 - max(rate, 0.02)) ** 8) for rate in rates]
     assert actual.dtype == torch.float32
     assert actual.tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_small_probabilities_are_precise():
-    actual = EntryChance.from_counts(np.array([1]), points=10**9, beta=1, batch_size=1).log_q(torch.tensor([0]))
+    actual = EntryChance(np.array([1e-9]), batch_size=1).log_q(torch.tensor([0]))
     assert actual.item() == pytest.approx(math.log(1e-9), rel=1e-6)
 
 
@@ -55,16 +55,9 @@ def test_from_targets_and_the_running_mean_agree_with_a_simulation(positives):
     assert (counted - computed)[known].abs().max() < 0.05
 
 
-def test_from_counts_is_an_upper_bound():
-    targets, every = random_targets(), torch.arange(60)
-    computed = EntryChance.from_targets(targets, Some(2), 16).log_q(every).exp()
-    bound = EntryChance.from_counts(np.bincount(targets.indices, minlength=60), 400, 2, 16).log_q(every).exp()
-    assert torch.all(bound >= computed - 1e-6)
-
-
 def test_a_loss_takes_it():
     targets = torch.tensor([[1.0, 0, 0]])
-    chance = EntryChance.from_counts(np.array([9, 5, 1]), points=10, beta=1, batch_size=2)
+    chance = EntryChance(np.array([0.9, 0.5, 0.1]), batch_size=2)
     value = DecoupledSoftmax()(torch.zeros(1, 3), targets, log_q=chance.log_q(torch.arange(3)))
     negatives = 1 / (1 - 0.5**2) + 1 / (1 - 0.9**2)
     assert value.item() == pytest.approx(math.log(1 + negatives), rel=1e-5)

@@ -67,7 +67,7 @@ def test_a_plain_mapping_is_a_pool():
         ({"order": {"size": 4}}, "order: unknown key 'size'"),
         ({"order": {"kind": "clustered", "power": 1}}, "order: unknown key 'power'"),
         ({"order": {"kind": "clustered", "double_at": [3]}}, "double_at has no effect: clusters are as large"),
-        ({"order": {"kind": "clustered", "size": 2, "double_at": [3, 3]}}, "double_at must name rising epochs"),
+        ({"order": {"kind": "clustered", "size": 2, "double_at": [3, 3]}}, "double_at must list epochs in ascending"),
         ({"order": {"kind": "clustered", "size": 9}, "batch_size": 8}, "order.size is 9, more than the 8 of a batch"),
         ({"order": {"kind": "by_label", "replacement": False, "power": 1}}, "power has no effect: without replacement"),
         ({"order": "by_label", "refresh": {"start": 2}}, "refresh has no effect"),

@@ -164,8 +164,8 @@ def test_to_json_and_back():
         ({"names": ["dual", "dual"]}, "unique name"),
         ({"names": "dual"}, "list of head names"),
         ({"floors": [1]}, "floors must be 2 finite numbers"),
-        ({"tree": {}}, "a decision tree must hold"),
-        ({"more": 1}, "a fusion by a tree must hold"),
+        ({"tree": {}}, "a decision tree must have"),
+        ({"more": 1}, "a fusion by a tree must have"),
     ],
 )
 def test_damaged_documents_are_one_line(change, words):

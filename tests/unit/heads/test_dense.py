@@ -3,10 +3,8 @@
 import pytest
 import torch
 from pydantic import ValidationError
-from torch.nn.functional import normalize
 
-from megalabel.heads import FreeSettings, Temperature, TextSettings, dense
-from megalabel.heads.dense import unit_rows
+from megalabel.heads import FreeSettings, Temperature, TextSettings, projections
 
 
 def test_search_can_be_normalised_if_training_is_not():
@@ -69,23 +67,8 @@ def test_a_query_matrix_starts_at_identity_and_moves_queries_alone():
     torch.testing.assert_close(matrix.labels(None, encoded)[0], plain.labels(None, encoded)[0])
 
 
-def test_unit_rows_have_the_value_and_gradient_of_torch(monkeypatch):
-    monkeypatch.setattr(dense, "_BLOCK", 7)
-    torch.manual_seed(0)
-    start, weight = torch.randn(50, 6, dtype=torch.float64), torch.randn(50, 6, dtype=torch.float64)
-    start[3] = 0
-    results = []
-    for function in (unit_rows, lambda rows: normalize(rows, dim=1)):
-        rows = start.clone().requires_grad_()
-        value = function(rows)
-        (value * weight).sum().backward()
-        results.append((value.detach(), rows.grad))
-    assert torch.equal(results[0][0], results[1][0])
-    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-12, atol=1e-12)
-
-
 def test_heads_use_unit_rows_for_many_labels(monkeypatch):
-    monkeypatch.setattr(dense, "MANY_ROWS", 4)
+    monkeypatch.setattr(projections, "MANY_ROWS", 4)
     for size in (4, 5):
         vectors, _ = FreeSettings(loss="bce").build(size=size, encoder_dim=3).labels(None, None)
         assert ("UnitRows" in vectors.grad_fn.name()) == (size == 5)

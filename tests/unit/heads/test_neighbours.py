@@ -1,10 +1,12 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
 from torch.nn.functional import normalize
 
-from megalabel.heads import NeighboursSettings
+from megalabel.heads import NeighboursSettings, neighbours
 from megalabel.heads.dense import Points
 from megalabel.heads.neighbours import sample_neighbours
 
@@ -50,11 +52,11 @@ def test_a_label_is_its_text_and_the_mean_of_its_points(batch):
     torch.testing.assert_close(vectors, expected)
 
 
-def test_means_that_are_kept_give_the_same_vectors():
+@pytest.mark.parametrize("block", [2, 5])
+def test_stored_means_give_the_same_vectors(monkeypatch, block):
+    monkeypatch.setattr(neighbours, "BLOCK", block)
     head = build()
-    labels = torch.arange(5)
-    ids, support = head.points(labels, labels[:0]), head.support(labels)
-    head.keep_means(labels, Points(ids, QUERIES[ids]), support, TEXTS[support])
+    head.after_epoch(SimpleNamespace(points=QUERIES.__getitem__, labels=TEXTS.__getitem__))
     vectors, _ = head.labels(None, TEXTS, search=True)
     torch.testing.assert_close(vectors, torch.stack([slow(head, label) for label in range(5)]))
     assert not head.means[4].any()  # a label without points

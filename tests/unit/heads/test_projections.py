@@ -1,7 +1,8 @@
 import torch
-from torch.nn.functional import layer_norm, linear
+from torch.nn.functional import layer_norm, linear, normalize
 
-from megalabel.heads.projections import make_projection
+from megalabel.heads import projections
+from megalabel.heads.projections import make_projection, unit_rows
 
 
 def test_the_layer_of_ance_is_a_small_linear_map_then_layer_norm():
@@ -21,3 +22,19 @@ def test_the_other_layers():
     torch.testing.assert_close(tanh(encoded), tanh[0](encoded).tanh())
     residual = make_projection("residual", 6, 6, 0.0)
     torch.testing.assert_close(residual(encoded), encoded + residual.layer(encoded).relu())
+
+
+def test_unit_rows_have_the_value_and_gradient_of_torch(monkeypatch):
+    monkeypatch.setattr(projections, "BLOCK", 7)
+    monkeypatch.setattr(projections, "MANY_ROWS", 0)
+    torch.manual_seed(0)
+    start, weight = torch.randn(50, 6, dtype=torch.float64), torch.randn(50, 6, dtype=torch.float64)
+    start[3] = 0
+    results = []
+    for function in (unit_rows, lambda rows: normalize(rows, dim=1)):
+        rows = start.clone().requires_grad_()
+        value = function(rows)
+        (value * weight).sum().backward()
+        results.append((value.detach(), rows.grad))
+    assert torch.equal(results[0][0], results[1][0])
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-12, atol=1e-12)

@@ -77,7 +77,7 @@ def test_damaged_files(folder, name):
         spoilt = bytearray(whole)
         spoilt[at] ^= 0x40
         path.write_bytes(spoilt)
-        refused(folder, "not as it was saved")
+        refused(folder, "changed after it was saved")
     path.write_bytes(whole[: len(whole) // 2])
     refused(folder, "bytes instead of")
     path.write_bytes(b"")
@@ -93,7 +93,7 @@ def test_damaged_card(folder):
         path.write_bytes(spoilt)
         refused(folder, "not the card of an index")
     path.write_bytes(whole.replace(b"1100", b"1101"))
-    refused(folder, "not as it was saved")
+    refused(folder, "changed after it was saved")
 
 
 def test_cards_of_other_indexes(folder):

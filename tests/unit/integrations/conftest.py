@@ -12,6 +12,7 @@ from megalabel.recipes.load_recipe import load_recipe
 
 WORDS = ["red", "blue", "green", "shoe", "hat", "coat", "of", "a", "the", "square", "matrix", "inverse", "sort", "list"]
 WORDS += ["fast", "slow", "##s", "##ing", "##ed", "!", ","]
+LENGTHS = ["encoder.query_length=16", "encoder.label_length=16"]
 LABELS = ["red shoe", "blue hat", "the inverse of a matrix", "sort", "coats, hats", "green"]
 TEXTS = ["", "red", "sorting a list fast!", "the inverse of a square matrix " * 9, "Blue HATS", "zebra ☕", "red"]
 
@@ -61,13 +62,13 @@ def texts():
 
 @pytest.fixture
 def make_model(bert):
-    """Return a model of the recipe dexml with changes, its weights drawn at random."""
+    """Return a model of the recipe dexml with changes, its weights drawn at random; ``plain`` keeps its encoders."""
 
-    def make_model(*changes, options=(), labels=LABELS, recipe="dexml"):
-        lengths = ["encoder.query_length=16", "encoder.label_length=16"]
-        wanted = load_recipe(recipe, [f"encoder.source={bert}", *lengths, *changes])
+    def make_model(*changes, options=(), labels=LABELS, recipe="dexml", plain=False):
+        wanted = load_recipe(recipe, [*([] if plain else [f"encoder.source={bert}", *LENGTHS]), *changes])
         settings = {"pooling": "mean", "max_length": 24} | dict(options)
-        network = build_network(wanted, TransformerEncoder(bert, **settings), len(labels))
+        encoders = {name: TransformerEncoder(bert, **settings) for name in wanted.encoders}
+        network = build_network(wanted, encoders, len(labels))
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for name, value in network.named_parameters():

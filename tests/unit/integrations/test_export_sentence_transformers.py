@@ -118,7 +118,40 @@ def test_what_cannot_be_exported(make_model, tmp_path):
         export_sentence_transformers(make_model("heads={both: {kind: text_free, loss: {kind: bce}}}"), tmp_path / "out")
     with pytest.raises(SettingError, match="pools several layers"):
         export_sentence_transformers(make_model(options={"layers": 2}), tmp_path / "out")
+    with pytest.raises(SettingError, match="the head 'dual' reads a layer inside the encoder"):
+        export_sentence_transformers(make_model("heads.dual.layer=1"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def two_encoders(make_model, tmp_path, bert):
+    """Return a model with two text heads: one reads its second encoder only, one reads both."""
+    text = f"""
+name: two
+paper: none
+about: two encoders
+encoders:
+  first: {{kind: transformer, source: {bert}, query_length: 8}}
+  second: {{kind: transformer, source: {bert}, query_length: 16, label_length: 16}}
+heads:
+  untied: {{kind: text, encoder: first, label_encoder: second, loss: softmax}}
+  tied: {{kind: text, encoder: second, loss: softmax}}
+batching: {{batch_size: 8}}
+training: {{epochs: 1, encoder: {{kind: adamw, lr: 1.0e-3}}}}
+"""
+    (tmp_path / "two.yaml").write_text(text)
+    model = make_model(recipe=str(tmp_path / "two.yaml"), plain=True)
+    with torch.no_grad():
+        for parameter in model.network.encoders["first"].parameters():
+            parameter.mul_(0.5)  # else both would give the same vectors
+    return model
+
+
+def test_a_head_is_exported_with_its_own_encoder(two_encoders, texts, tmp_path):
+    with pytest.raises(SettingError, match="the head 'untied' has two encoders"):
+        export_sentence_transformers(two_encoders, tmp_path / "out", head="untied")
+    export_sentence_transformers(two_encoders, tmp_path / "out", head="tied")
+    same(loaded(tmp_path / "out").encode(texts), two_encoders.encode(texts, heads="tied"))
 
 
 def test_nothing_is_overwritten(make_model, tmp_path):

@@ -79,7 +79,7 @@ def test_texts_that_changed_on_disk_are_refused(model, data, tmp_path):
     again = ml.Model.load(tmp_path / "copy")
     path = tmp_path / "copy" / "train" / "train.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(DataError, match="not as it was saved"):
+    with pytest.raises(DataError, match="changed after it was saved"):
         again.explain(data.test.texts[0])
 
 

@@ -154,7 +154,7 @@ def test_a_damaged_index_gives_one_line_and_the_model_loads_without_it(run, data
         path.write_bytes(whole[:-9] + b"x" + whole[-8:])
         if name != "index.json":
             same(ml.Model.load(run), ml.Model.load(tmp_path / "model", exact=True), data.test.texts[:5])
-        with pytest.raises(DataError, match=f"{name}: this file is not as it was saved") as error:
+        with pytest.raises(DataError, match=f"{name}: this file changed after it was saved") as error:
             ml.Model.load(tmp_path / "model")
         assert "\n" not in str(error.value)
         path.write_bytes(whole)
@@ -188,7 +188,7 @@ def test_an_index_of_another_model_is_refused(run, tmp_path, monkeypatch):
     model.build_index("ivf", heads="dual")
     monkeypatch.setattr(type(model.indexes.built[0]), "save", _as_of("nobody", type(model.indexes.built[0]).save))
     model.save(tmp_path / "model")
-    with pytest.raises(DataError, match="not one of the model; build it again"):
+    with pytest.raises(DataError, match="this index belongs to another model; build it again"):
         ml.Model.load(tmp_path / "model")
 
 

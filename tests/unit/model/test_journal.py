@@ -133,7 +133,7 @@ def test_damage_before_the_end_is_one_line(bound, folder):
     lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
     (folder / JOURNAL).write_bytes(lines[0] + lines[1].replace(b"another", b"anather") + b"".join(lines[2:]))
     for read in (ml.Model.load, read_labels):
-        with pytest.raises(DataError, match="label change is not as it was written") as caught:
+        with pytest.raises(DataError, match="label change was damaged after it was written") as caught:
             read(folder)
         assert str(caught.value).startswith(f"{folder / JOURNAL}:2: ")
         assert "\n" not in str(caught.value)
@@ -214,7 +214,7 @@ def test_a_model_is_bound_to_its_own_folder(bound, folder, tmp_path):
     model, _ = bound
     old = ml.Model.load(folder)
     model.add_labels(["one"], ["one"])
-    with pytest.raises(WriteError, match="this folder has a newer model, or another one; load it from there"):
+    with pytest.raises(WriteError, match="this folder holds another version of the model; load it from there"):
         Journal(old, folder)
     other = Journal(old, tmp_path / "new")
     old.add_labels(["two"], ["two"])

@@ -75,7 +75,7 @@ def test_a_damaged_file_gives_one_line(summed_run, tmp_path, name):
     shutil.copytree(summed_run / "model", tmp_path / "model")
     path = tmp_path / "model" / name
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(DataError, match=f"{path.name}: this file is not as it was saved; copy the model again"):
+    with pytest.raises(DataError, match=f"{path.name}: this file changed after it was saved; copy the model again"):
         ml.Model.load(tmp_path / "model")
     path.unlink()
     with pytest.raises(DataError, match="this file cannot be read, no such file"):

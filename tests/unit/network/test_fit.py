@@ -8,7 +8,7 @@ from megalabel.data.hold_out import hold_out
 from megalabel.errors import SettingError
 from megalabel.heads.live import Live
 from megalabel.network.fit import fit_heads
-from megalabel.network.queries import AskedTexts
+from megalabel.network.queries import QueryTexts
 from megalabel.recipes import load_recipe
 
 ONLY = ["heads.linear={kind: linear}", "heads.named={kind: overlap}"]
@@ -53,7 +53,7 @@ def test_texts_alone_need_no_ngrams(data):
     assert list(heads.heads) == ["named"]
     assert heads.heads["named"].half_life == 5
     unchanged = Live(len(data.labels), len(data.labels))
-    answers = heads.answers(AskedTexts(data.labels.texts[:3], None, heads), lambda name: unchanged)
+    answers = heads.answers(QueryTexts(data.labels.texts[:3], None, heads), lambda name: unchanged)
     best = answers["named"].best(1, None)
     assert best.ids.ravel().tolist() == [0, 1, 2]
 

@@ -7,7 +7,7 @@ from torch.nn.functional import normalize
 
 import megalabel as ml
 from megalabel.network import queries
-from megalabel.network.queries import AskedTexts, LabelMaker
+from megalabel.network.queries import LabelMaker, QueryTexts
 
 TEXTS = ["zygote quokka", "umbrella velvet xylem"]
 IDS = np.array([60, 61])
@@ -49,7 +49,7 @@ def neighbours(model, vectors, labels, temperature):
 def test_features_are_computed_once(fused_model, monkeypatch):
     calls, encode = [], fused_model.network.encode
     monkeypatch.setattr(fused_model.network, "encode", lambda *arguments: calls.append(1) or encode(*arguments))
-    asked = AskedTexts(TEXTS, fused_model.network, fused_model.fitted)
+    asked = QueryTexts(TEXTS, fused_model.network, fused_model.fitted)
     assert asked.features("ngrams") is asked.features("ngrams")
     assert asked.features("ngrams").shape[0] == 2
     assert asked.features("classifier") is asked.features("classifier")

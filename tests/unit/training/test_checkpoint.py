@@ -97,7 +97,7 @@ def test_any_names_and_shapes(tmp_path_factory, arrays):
 
 def test_values_that_cannot_be_saved_are_named(tmp_path):
     for name, value in {"texts": np.array(["a"]), "order": np.array([1], dtype=">i4")}.items():
-        with pytest.raises(DataError, match=f"'{name}' cannot be kept"):
+        with pytest.raises(DataError, match=f"'{name}' cannot be saved"):
             save_checkpoint(tmp_path, 1, {}, {}, {name: value})
     with pytest.raises(DataError, match="a sparse tensor"):
         save_checkpoint(tmp_path, 1, {"w": torch.eye(2).to_sparse()}, {})

@@ -8,6 +8,7 @@ from torch.optim import AdamW
 
 from megalabel import load
 from megalabel.errors import DataError, SettingError
+from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes import load_recipe
 from megalabel.recipes.build import build_encoders, build_network
 from megalabel.training import loop as looping
@@ -23,11 +24,12 @@ def data():
     return load("synthetic:points=100,labels=20,seed=1")
 
 
-def make(data, *changes):
+def make(data, *changes, ranks=ALONE):
     recipe = load_recipe("unidec-cpu", [*SMALL, *changes])
     encoders = build_encoders(recipe, data)
     texts = Texts.of(data, encoders)
-    return Loop(recipe, build_network(recipe, encoders, len(data.labels)), data.train, texts.train, texts.labels)
+    network = build_network(recipe, encoders, len(data.labels), ranks)
+    return Loop(recipe, network, data.train, texts.train, texts.labels)
 
 
 def names(optimiser):
@@ -208,7 +210,7 @@ def test_the_rate_follows_steps_and_milestones(data):
     [
         (["training.milestone_factor=0.75"], "milestone_factor has no effect: there are no milestones"),
         (["training.epochs=3", "training.milestones=[3]"], "training ends after 3 epochs"),
-        (["training.epochs=3", "training.milestones=[1, 1]"], "each epoch once"),
+        (["training.epochs=3", "training.milestones=[1, 1]"], "milestones: duplicate epoch"),
         (["training.warmup=0.3", "training.warmup_steps=2"], "warmup has no effect: warmup_steps is given"),
         (["training.warmup_steps=100000", "training.warmup=0.1"], "a warm-up of 100000 steps in a training of"),
     ],
@@ -216,3 +218,23 @@ def test_the_rate_follows_steps_and_milestones(data):
 def test_a_rate_that_cannot_be_is_refused(data, changes, message):
     with pytest.raises(SettingError, match=message):
         make(data, *changes).schedule.factor(0)
+
+
+PROPOSED = "{dual: {kind: text, loss: bce}, second: {kind: text, candidates: {from: dual, top: 3}, loss: bce}}"
+
+
+@pytest.mark.parametrize(
+    ("heads", "words"),
+    [
+        (
+            "{near: {kind: neighbours, loss: bce}}",
+            "heads.near: several ranks cannot train a head that reads neighbours",
+        ),
+        (PROPOSED, "heads.second.candidates: candidates from another head cannot be used with several ranks"),
+    ],
+)
+def test_what_several_ranks_cannot_train_is_refused(data, heads, words):
+    changes = [f"heads={heads}", "predict={}", "training.tables={kind: row_adagrad, lr: 0.05}", "training.heads=null"]
+    make(data, *changes)
+    with pytest.raises(SettingError, match=f"{words}.*train in one process"):
+        make(data, *changes, ranks=Ranks(rank=0, world=2))

@@ -107,4 +107,4 @@ def _rows(path: Path, query: str) -> list[tuple[str, ...]]:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as base:
             return [tuple(" ".join(str(value or "").split()) for value in row) for row in base.execute(query)]
     except sqlite3.Error as error:
-        raise DataError(f"this is not a database of Bioconductor ({error})", path=path, remedy=REMEDY) from error
+        raise DataError(f"this is not a Bioconductor database ({error})", path=path, remedy=REMEDY) from error

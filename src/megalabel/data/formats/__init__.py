@@ -42,7 +42,7 @@ class Format(Protocol):
     """A format module."""
 
     def looks_like(self, path: Path) -> str | None:
-        """Say why the path is of this format, or return None."""
+        """Return why the path has this format, or None if it does not."""
         ...
 
     def read(self, path: Path, options: Options) -> Dataset:

@@ -186,7 +186,7 @@ def write_pairs(pairs: NDArray[np.int64]) -> bytes:
 
 @lru_cache(maxsize=65536)
 def show_weight(value: float) -> str:
-    """Return the shortest digits that give back the same float32.
+    """Return the shortest digits that parse to the same float32.
 
     >>> show_weight(float(np.float32(0.7))), show_weight(1.0)
     ('0.7', '1.0')

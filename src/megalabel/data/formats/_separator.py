@@ -19,7 +19,7 @@ __all__ = ["GUESSED", "AmbiguousError", "choose_separator", "split_items"]
 GUESSED = ("|", ";", ",")
 RARE = 0.2  # a mark in fewer of the cells, without evidence that it separates, is part of a name
 RECURRING = 0.25  # of the pieces, so many occur in other cells if | or ; or a tight comma separates them
-MIXED = 0.5  # of the cells with ", ", so many have a piece that stands in another place elsewhere
+MIXED = 0.5  # of the cells with ", ", this share has a piece in another position elsewhere
 CHANCE = 1 / 3  # evidence up to this share may be chance: "Congo" beside "Congo, Democratic Republic of the"
 
 _SEPARATOR, _NAME, _UNCLEAR = "separator", "part of a name", "unclear"
@@ -91,14 +91,14 @@ def _stray(separators: Sequence[str], cells: Sequence[str]) -> set[str]:
 
 
 def _alone(separator: str, stray: set[str], cells: Sequence[str], known: set[str]) -> bool:
-    """Say if the other marks are part of names once the cells are split."""
+    """Return whether the other marks are part of names once the cells are split."""
     names = sorted({item for cell in cells for item in split_items(cell, separator)})
     others = [mark for mark in GUESSED if mark not in stray | {separator} and any(mark in name for name in names)]
     return all(_judge(mark, names, known) == _NAME for mark in others)
 
 
 def _judge(mark: str, cells: Sequence[str], known: set[str]) -> str:
-    """Say what the mark is in these different cells."""
+    """Return what the mark is in these distinct cells."""
     rows = [split_items(cell, mark) for cell in cells]
     marked = [(cell, row) for cell, row in zip(cells, rows, strict=True) if mark in cell and row != [cell]]
     if any(_has_quoted_item(cell, mark) for cell, row in marked if len(row) > 1):
@@ -127,7 +127,7 @@ def _recurring(rows: Sequence[Sequence[str]], several: Sequence[Sequence[str]], 
 
 
 def _mixed(rows: Sequence[Sequence[str]], several: Sequence[Sequence[str]], known: set[str]) -> float:
-    """Return which share of the cells has a piece that stands in another place (first, last, alone) elsewhere."""
+    """Return the share of the cells with a piece in another position (first, last, alone) elsewhere."""
     alone = {row[0] for row in rows if len(row) == 1} | known
     first, last = {row[0] for row in several}, {row[-1] for row in several}
     inside = {piece for row in several for piece in row[1:-1]}
@@ -136,7 +136,7 @@ def _mixed(rows: Sequence[Sequence[str]], several: Sequence[Sequence[str]], know
 
 
 def _spaces_mean_nothing(cells: Sequence[str], rows: Sequence[Sequence[str]], known: set[str]) -> bool:
-    """Say if commas with and without a space both separate: what a ", " keeps together occurs apart as well."""
+    """Return whether commas with and without a space both separate: what a ", " keeps together occurs apart as well."""
     if all(cell.count(",") == cell.count(", ") for cell in cells):
         return True
     counts = Counter(chain.from_iterable(rows))
@@ -150,6 +150,6 @@ def _spaces_mean_nothing(cells: Sequence[str], rows: Sequence[Sequence[str]], kn
 
 
 def _has_quoted_item(cell: str, mark: str) -> bool:
-    """Say if an item of the cell is quoted and the mark stands beside it."""
+    """Return whether an item of the cell is quoted and the mark is next to it."""
     near = re.escape(mark)
     return '"' in cell and re.search(rf'(?:^|{near})\s*"(?:[^"]|"")*"\s*(?:{near}|$)', cell) is not None

@@ -32,7 +32,7 @@ __all__ = ["looks_like", "read", "write"]
 
 
 def looks_like(path: Path) -> str | None:
-    """Detect the folder by its files; one may be missing, reading it then says which."""
+    """Detect the folder by its files; one may be missing; reading it then names it."""
     names = [name for name in ("trn.jsonl", "lbl.jsonl", "tst.jsonl") if path.is_dir() and find(path, name)]
     return f"it holds {' and '.join(names[:2])}" if len(names) >= 2 else None
 
@@ -54,13 +54,13 @@ def assemble(path: Path, splits: dict[str, Split], labels: Labels, options: Opti
         splits = {name: _with_filter(path, name, split, options) for name, split in splits.items()}
         card |= read_card(path / "card.json") if (path / "card.json").is_file() else {}
     try:
-        return put_together(splits, labels, card, options)
+        return make_dataset(splits, labels, card, options)
     except DataError as error:
         error.path = path if error.path is None else error.path
         raise
 
 
-def put_together(splits: dict[str, Split], labels: Labels, card: dict[str, Any], options: Options) -> Dataset:
+def make_dataset(splits: dict[str, Split], labels: Labels, card: dict[str, Any], options: Options) -> Dataset:
     """Return the data set of these parts; if there is no test part and ``test_share`` is set, hold one out of train."""
     from megalabel.data.hold_out import hold_out
 

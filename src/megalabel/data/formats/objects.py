@@ -20,7 +20,7 @@ from megalabel.data.formats._tables import (
     point_rows,
     read_label_table,
 )
-from megalabel.data.formats.folder import put_together
+from megalabel.data.formats.folder import make_dataset
 from megalabel.errors import DataError, SettingError, nearest
 
 __all__ = ["from_frames", "to_frames"]
@@ -77,7 +77,7 @@ def from_frames(
     else:
         label_set = _labels(labels)
     splits, label_set = build_splits(parts, label_set, None, separator, options.say)
-    return put_together(splits, label_set, {"name": name}, options)
+    return make_dataset(splits, label_set, {"name": name}, options)
 
 
 def to_frames(data: Dataset, kind: Literal["pandas", "polars", "datasets"] = "pandas") -> dict[str, Any]:

@@ -136,7 +136,7 @@ def _dtype(name: str, tensor: Tensor | NDArray[Any]) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype not in NAMES or (isinstance(tensor, Tensor) and tensor.layout != torch.strided):
         kind = "a sparse tensor" if dtype in NAMES else f"of type {dtype}"
-        raise DataError(f"{name!r} cannot be kept in a checkpoint, it is {kind}", remedy="make it a dense number type")
+        raise DataError(f"{name!r} cannot be saved in a checkpoint: it is {kind}", remedy="make it a dense number type")
     return NAMES[dtype]
 
 

@@ -109,7 +109,7 @@ def save_checkpoint(
     tags: Iterable[str] = (),
     keep: int = 2,
 ) -> Path:
-    """Save whole or not at all; return the new folder.
+    """Save completely or not at all; return the new folder.
 
     ``state`` must be JSON-able; whole numbers may be of any size, keys must be text, and
     tuples come back as lists. Then older checkpoints are removed, except the ``keep``
@@ -259,7 +259,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         return Manifest.model_validate(manifest).model_dump()
     except ValidationError as error:
-        raise DataError(f"its manifest says what none says ({first_error(error)})", path=path) from None
+        raise DataError(f"its manifest is invalid ({first_error(error)})", path=path) from None
 
 
 def _check(path: Path, manifest: dict[str, Any]) -> None:

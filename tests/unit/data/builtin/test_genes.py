@@ -71,7 +71,7 @@ def test_missing_source(genes_folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize("content", [b"", b"hello" * 400])
 def test_no_database(content, genes_folder, cache):
     (genes_folder / "GO.db/extdata/GO.sqlite").write_bytes(content)
-    with pytest.raises(DataError, match=r"GO.sqlite: this is not a database of Bioconductor \("):
+    with pytest.raises(DataError, match=r"GO.sqlite: this is not a Bioconductor database \("):
         build(f"genes:path={genes_folder}")
 
 

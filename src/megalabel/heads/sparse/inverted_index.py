@@ -9,8 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from megalabel.compiled import compiled
-from megalabel.heads._in_blocks import in_blocks
-from megalabel.heads._rows import no_cells
+from megalabel.heads.sparse.in_blocks import in_blocks
+from megalabel.heads.sparse.rows import no_cells
 from megalabel.types import TopK
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from threading import get_ident
 import pytest
 import torch
 
-from megalabel.heads._in_blocks import in_blocks
+from megalabel.heads.sparse.in_blocks import in_blocks
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -1,0 +1,1 @@
+"""Sparse rows of features: storage, an inverted index, and linear classifiers trained on them."""
