@@ -105,7 +105,7 @@ def small_document(name):
 
 def shrink_batching(section):
     """Make the batches of a recipe, or of a stage, few and small."""
-    section["batch_size"] = 24
+    section |= {"batch_size": 24} if "batch_size" in section else {}
     order = section.get("order", {})
     order = {"kind": order} if isinstance(order, str) else order
     negatives = section.get("negatives", {})
