@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from megalabel.encoders._base import BaseEncoder
     from megalabel.encoders.cost import BagCost, EncoderCost, InceptionCost, TransformerCost
+    from megalabel.encoders.inceptionxml_cost import InceptionXMLCost
 
 __all__ = [
     "ENCODERS",
@@ -24,6 +25,8 @@ __all__ = [
     "EncoderSettings",
     "InceptionOptions",
     "InceptionSettings",
+    "InceptionXMLOptions",
+    "InceptionXMLSettings",
     "NgramSettings",
     "TransformerOptions",
     "TransformerSettings",
@@ -85,6 +88,18 @@ class InceptionOptions(Options):
     seed: int | None = None  # None: the recipe's
 
 
+class InceptionXMLOptions(Options):
+    """Options of :class:`megalabel.encoders.InceptionXMLEncoder`."""
+
+    token_dim: Annotated[int, Field(ge=64)] = 300  # at least what the second convolution needs
+    words: Annotated[TableSize, Field(ge=1)] = 32_768
+    filters: PositiveInt = 32
+    token_dropout: Dropout = 0.0
+    dropout: Dropout = 0.0
+    max_length: PositiveInt = 32
+    seed: int | None = None  # None: the recipe's
+
+
 class TransformerOptions(Options):
     """Options of :class:`megalabel.encoders.TransformerEncoder`."""
 
@@ -135,6 +150,7 @@ class BaseEncoderSettings(Settings):
     """
 
     has_table: ClassVar[bool] = False  # a row of weights for each token or feature
+    positions: ClassVar[bool] = False  # weights for each of the first max_length tokens, whatever cuts a text
 
     kind: str
     source: str | None = "minilm"
@@ -230,9 +246,10 @@ class BagSettings(BaseEncoderSettings):
 
 
 class InceptionSettings(BaseEncoderSettings):
-    """The encoder of InceptionXML. ``source``: minilm, the folder of a model, null for hashed words, or auto."""
+    """Our relative of InceptionXML. ``source``: minilm, the folder of a model, null for hashed words, or auto."""
 
     has_table: ClassVar[bool] = True
+    positions: ClassVar[bool] = True
 
     kind: Literal["inception"] = "inception"
     options: InceptionOptions = InceptionOptions()
@@ -262,6 +279,34 @@ class InceptionSettings(BaseEncoderSettings):
             if length is not None and length > self.options.max_length:
                 raise ValueError(f"{name} is {length}, but options.max_length cuts at {self.options.max_length}")
         return self
+
+
+class InceptionXMLSettings(InceptionSettings):
+    """The encoder of InceptionXML as published; sources as of :class:`InceptionSettings`."""
+
+    kind: Literal["inceptionxml"] = "inceptionxml"  # type: ignore[assignment]
+    options: InceptionXMLOptions = InceptionXMLOptions()  # type: ignore[assignment]
+
+    def build(self, seed: int) -> BaseEncoder:
+        """Return a fresh :class:`megalabel.encoders.InceptionXMLEncoder`."""
+        from megalabel.encoders.inceptionxml import InceptionXMLEncoder
+
+        return InceptionXMLEncoder(self.source, **self._arguments(seed))
+
+    def cost(self) -> InceptionXMLCost:  # type: ignore[override]
+        """Return its costs, for the plan."""
+        from megalabel.encoders.cost import subword_rows
+        from megalabel.encoders.inceptionxml_cost import InceptionXMLCost
+
+        options = self.options
+        return InceptionXMLCost(
+            token_dim=options.token_dim,
+            subwords=subword_rows(self.source) or options.words,
+            filters=options.filters,
+            dropout=options.dropout > 0,
+            token_dropout=options.token_dropout > 0,
+            max_length=options.max_length,
+        )
 
 
 class TransformerSettings(BaseEncoderSettings):
@@ -308,11 +353,12 @@ class TransformerSettings(BaseEncoderSettings):
 ENCODERS: dict[str, type[BaseEncoderSettings]] = {
     "bag": BagSettings,
     "inception": InceptionSettings,
+    "inceptionxml": InceptionXMLSettings,
     "transformer": TransformerSettings,
 }
 
 if TYPE_CHECKING:
-    EncoderSettings: TypeAlias = BagSettings | InceptionSettings | TransformerSettings
+    EncoderSettings: TypeAlias = BagSettings | InceptionSettings | InceptionXMLSettings | TransformerSettings
 else:
     EncoderSettings = one_of(lambda: ENCODERS, default="bag")
 

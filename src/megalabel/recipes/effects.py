@@ -103,7 +103,12 @@ def _check_frozen(recipe: Recipe, stages: list[Recipe]) -> None:
     heads = {name for stage in stages for name in _trained(stage)[1]}
     for name, encoder in recipe.encoders.items():
         if name not in encoders:
-            _require(encoder.options, ("dropout", "thin"), f"encoders.{name}.options", f"{name} is not trained")
+            _require(
+                encoder.options,
+                ("dropout", "token_dropout", "thin"),
+                f"encoders.{name}.options",
+                f"{name} is not trained",
+            )
     for name, head in recipe.dense_heads.items():
         if name not in heads:
             _require(head, ("dropout", "query_dropout", "row_dropout"), f"heads.{name}", f"{name} is not trained")
@@ -175,7 +180,7 @@ def _check_lengths(recipe: Recipe, stages: list[Recipe]) -> None:
             if getattr(encoder, key) is not None and not reads:
                 raise ValueError(f"encoders.{name}.{key} has no effect: it reads no {key.split('_')[0]} texts")
         lengths = [key for key, reads in read.items() if reads]
-        if encoder.kind != "inception" and all(getattr(encoder, key) is not None for key in lengths):
+        if not encoder.positions and all(getattr(encoder, key) is not None for key in lengths):
             _require(
                 encoder.options, ["max_length"], f"encoders.{name}.options", f"texts are cut by {' and '.join(lengths)}"
             )

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from megalabel.encoders import BagEncoder, InceptionEncoder, TransformerEncoder
+from megalabel.encoders import BagEncoder, build_encoder
 from megalabel.encoders.cost import TransformerCost, find_tokenizer
 from megalabel.encoders.settings import ENCODERS, BagOptions, BagSettings, TransformerSettings
 from megalabel.encoders.text_size import TextSize
@@ -26,14 +26,14 @@ def weights(encoder):
         ("bag", "minilm", {"dim": 8}),
         ("inception", None, {"dim": 32, "words": 64, "channels": 4, "filters": 3, "bins": 2, "attention": 5}),
         ("inception", "minilm", {"dim": 16, "max_length": 9}),
+        ("inceptionxml", None, {"token_dim": 70, "words": 64, "filters": 3, "max_length": 9}),
+        ("inceptionxml", "minilm", {}),
         ("transformer", "minilm", {}),
         ("transformer", "minilm", {"projection": 7, "layers": 2}),
     ],
 )
 def test_weights_are_those_of_the_encoder(kind, source, options):
-    real = {"bag": BagEncoder, "inception": InceptionEncoder, "transformer": TransformerEncoder}[kind](
-        source, **options
-    )
+    real = build_encoder({"kind": kind, "source": source, **options})
     size = ENCODERS[kind].model_validate({"source": source, "options": options}).cost()
     rows, width = size.table
     assert (size.dense, rows * width) == weights(real)
