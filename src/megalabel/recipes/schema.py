@@ -35,7 +35,7 @@ class Training(Settings):
     encoder: OptimiserSettings  # of all encoders
     tables: OptionalOptimiser = None  # features of a bag, free vectors; None: encoder's rates (lazy_adamw)
     heads: OptionalOptimiser = None  # projections, temperature, bias; None follows encoder
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    schedule: Literal["linear", "cosine", "constant", "one_cycle"] = "linear"
     warmup: Fraction = 0.1  # of all steps
     warmup_steps: NonNegativeInt | None = None  # in place of a share
     milestones: tuple[PositiveInt, ...] = ()  # epochs after which the rate is multiplied by milestone_factor
