@@ -14,6 +14,8 @@ LABELS = 200  # enough for an approximate search to miss some
 POOR = {"hnsw": {"M": 2, "ef_construction": 8, "ef_search": 8}, "ivf": {"nlist": 8, "nprobe": 1}}  # misses some
 BAG = {"dim": 8, "words": 128, "bigrams": 64, "characters": 64}
 INCEPTION = {"dim": 16, "words": 128, "channels": 3, "filters": 2, "bins": 2, "attention": 4, "max_length": 12}
+INCEPTIONXML = {"token_dim": 64, "words": 128, "filters": 3, "max_length": 12}
+OPTIONS = {"bag": BAG, "inception": INCEPTION, "inceptionxml": INCEPTIONXML}
 SMALL_HEAD = {"dim": 6, "neighbours": 5, "mined": 2, "uniform": 2, "max_df": 0.5, "rounds": 1, "prune": 0.01}
 
 SYLLABLES = [first + second for first in "bdfgk" for second in "aeiou"]
@@ -69,15 +71,19 @@ def documents():
 def small_document(name):
     """Return the document of a recipe over a small encoder, with few and small batches."""
     document = load_recipe(name).model_dump(mode="json", by_alias=True)
-    encoder, batching, training = document["encoders"]["encoder"], document["batching"], document["training"]
-    if encoder["kind"] == "transformer":  # those are in the files
-        encoder |= {"kind": "bag", "options": {}}
-    encoder |= {"source": None, "query_length": 9, "label_length": 8}
-    encoder["options"] |= INCEPTION if encoder["kind"] == "inception" else BAG
+    batching, training = document["batching"], document["training"]
+    for place, encoder in enumerate(document["encoders"].values()):
+        if encoder["kind"] == "transformer":  # those are in the files
+            encoder |= {"kind": "bag", "options": {}}
+        encoder |= {"source": None, "query_length": 9, "label_length": 8 if place == 0 else None}
+        encoder["options"] |= OPTIONS[encoder["kind"]]
     batching["batch_size"] = 24
-    training |= {"epochs": 2, "evaluate_every": 1, "warmup": 0.2}
+    training |= {"epochs": 2, "evaluate_every": 1, "warmup": 0.2, "milestones": [1] if training["milestones"] else []}
     for stage in document["stages"]:
         stage["training"] |= {"epochs": 2} if "epochs" in stage["training"] else {}
+        stage["training"] |= {"milestones": [1]} if "milestones" in stage["training"] else {}
+        if "negatives" in stage["batching"]:
+            stage["batching"]["negatives"] |= {"mined": 3, "top": 7}
     negatives = batching.get("negatives", {"mined": 0})
     if batching["order"]["kind"] == "clustered" or negatives["mined"]:
         batching["refresh"] = {"start": 0, "every": 1}

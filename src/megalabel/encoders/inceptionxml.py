@@ -73,6 +73,7 @@ class InceptionXMLEncoder(TableEncoder):
     """
 
     kind: ClassVar[str] = "inceptionxml"
+    batch_statistics: ClassVar[bool] = True
     windows: ClassVar[tuple[int, ...]] = (4, 8, 16)
 
     def __init__(

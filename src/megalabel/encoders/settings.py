@@ -62,6 +62,7 @@ class BagOptions(Options):
     ngrams: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)] = (3, 4, 5)
     residual: bool = True
     dropout: Dropout = 0.0
+    activation: Literal["none", "relu"] = "none"
     thin: Dropout = 0.0
     max_length: PositiveInt | None = None
     seed: int | None = None  # None: the recipe's
@@ -173,6 +174,10 @@ class BaseEncoderSettings(Settings):
 
     def _arguments(self, seed: int) -> dict[str, Any]:
         return {"seed": seed, **self.options.model_dump(exclude_none=True)}
+
+    def sized(self, dim: int) -> dict[str, int]:
+        """Return the options that make vectors of this size, or nearly."""
+        return {"dim": dim}
 
     def difference(self, encoder: BaseEncoder) -> str | None:
         """Return where a trained encoder differs from these settings, which do not change it any more; None: nowhere.
@@ -293,6 +298,12 @@ class InceptionXMLSettings(InceptionSettings):
 
         return InceptionXMLEncoder(self.source, **self._arguments(seed))
 
+    def sized(self, dim: int) -> dict[str, int]:
+        """Return the filters of each convolution."""
+        from megalabel.encoders.inceptionxml import pooled_length
+
+        return {"filters": max(1, dim // pooled_length(self.options.token_dim))}
+
     def cost(self) -> InceptionXMLCost:  # type: ignore[override]
         """Return its costs, for the plan."""
         from megalabel.encoders.cost import subword_rows
@@ -321,6 +332,10 @@ class TransformerSettings(BaseEncoderSettings):
         from megalabel.encoders.transformer import TransformerEncoder
 
         return TransformerEncoder(self.source, **self._arguments(seed))
+
+    def sized(self, dim: int) -> dict[str, int]:
+        """Return the size of a projection."""
+        return {"projection": dim}
 
     def _arguments(self, seed: int) -> dict[str, Any]:
         arguments = super()._arguments(seed)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
+from torch.nn.functional import linear, relu
 
-__all__ = ["make_projection"]
+from megalabel.encoders.spectral import over_spectral_norm
+
+__all__ = ["ResidualIdentity", "make_projection"]
 
 _NEAR_ZERO = 0.02  # size of a residual layer at the start
 _NORMAL = 0.02  # standard deviation of the weights of ANCE's layer at the start
@@ -16,13 +19,15 @@ def make_projection(kind: str, encoder_dim: int, dim: int, rate: float) -> nn.Mo
 
     ``linear`` (Linear, Dropout) and ``tanh`` (Linear, Tanh, Dropout) are g2 and g1 of UniDEC (Kharbanda et al.
     2024); ``tanh`` is also the head of SimCSE (Gao et al., EMNLP 2021). ``layer_norm`` (Linear from N(0, 0.02),
-    LayerNorm, Dropout) is that of ANCE (Xiong et al., ICLR 2021); ``residual`` the fine stage of DeepXML (Dahiya et
-    al., WSDM 2021).
+    LayerNorm, Dropout) is that of ANCE (Xiong et al., ICLR 2021). ``residual_identity`` is the layer of DeepXML (Dahiya
+    et al., WSDM 2021); ``residual`` our form of it that starts near zero.
     """
     if kind == "none":
         return nn.Identity()
     if kind == "residual":
         return Residual(dim, rate)
+    if kind == "residual_identity":
+        return ResidualIdentity(dim, rate)
     layer = nn.Linear(encoder_dim, dim)
     if kind == "layer_norm":
         nn.init.normal_(layer.weight, std=_NORMAL)
@@ -42,4 +47,20 @@ class Residual(nn.Module):
 
     def forward(self, encoded: Tensor) -> Tensor:
         output: Tensor = encoded + self.drop(relu(self.layer(encoded)))
+        return output
+
+
+class ResidualIdentity(nn.Module):
+    """h + dropout(relu(W h / sigma(W) + b)), with W the identity and b zero at the start; sigma is the spectral norm.
+
+    At the start it doubles what is positive in h: nothing is lost of features that a ReLU made.
+    """
+
+    def __init__(self, dim: int, rate: float) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.eye(dim)), nn.Parameter(torch.zeros(dim))
+        self.drop = nn.Dropout(rate)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        output: Tensor = encoded + self.drop(relu(linear(encoded, over_spectral_norm(self.weight), self.bias)))
         return output

@@ -195,6 +195,11 @@ class Recipe(Settings):
             heads = {name: head for name, head in heads.items() if name not in self.fitted_heads}
             document |= {"predict": {}, "ngrams": {}}
         document["heads"] = heads
+        read = {head.get(key) for head in heads.values() for key in ("encoder", "label_encoder")}
+        first = next(iter(self.encoders))
+        document["encoders"] = {
+            name: encoder for name, encoder in document["encoders"].items() if name == first or name in read
+        }
         if "labels" in stage.batching:
             document["batching"] = switch_labels(document["batching"], str(stage.batching["labels"]))
         for section, changes in (("batching", stage.batching), ("training", stage.training)):
