@@ -53,7 +53,7 @@ class Residual(nn.Module):
 class ResidualIdentity(nn.Module):
     """h + dropout(relu(W h / sigma(W) + b)), with W the identity and b zero at the start; sigma is the spectral norm.
 
-    At the start it doubles what is positive in h: nothing is lost of features that a ReLU made.
+    At the start it doubles what is positive in h: features that a ReLU made keep their directions.
     """
 
     def __init__(self, dim: int, rate: float) -> None:
@@ -62,5 +62,6 @@ class ResidualIdentity(nn.Module):
         self.drop = nn.Dropout(rate)
 
     def forward(self, encoded: Tensor) -> Tensor:
+        """Return vectors [n, dim] of vectors [n, dim]."""
         output: Tensor = encoded + self.drop(relu(linear(encoded, over_spectral_norm(self.weight), self.bias)))
         return output
