@@ -83,7 +83,7 @@ def small_document(name):
         stage["training"] |= {"epochs": 2} if "epochs" in stage["training"] else {}
         stage["training"] |= {"milestones": [1]} if "milestones" in stage["training"] else {}
         if "negatives" in stage["batching"]:
-            stage["batching"]["negatives"] |= {"mined": 3, "top": 7}
+            stage["batching"]["negatives"] |= {"mined": 3, "top": 40}
     negatives = batching.get("negatives", {"mined": 0})
     if batching["order"]["kind"] == "clustered" or negatives["mined"]:
         batching["refresh"] = {"start": 0, "every": 1}
