@@ -19,6 +19,7 @@ TIMES_CHANCE, TIMES_POPULAR = 8, 2
 # What makes a recipe small, by its kind of encoder; the rest is the recipe's own.
 SMALL = {
     "bag": ["encoder.options={dim: 64, words: 4096, bigrams: 4096, characters: 4096}", "training.epochs=6"],
+    "inceptionxml": ["encoder.options={token_dim: 128, filters: 16}", "training.epochs=20"],
     "transformer": [
         "encoder.source=minilm",
         "encoder.query_length=8",
