@@ -71,9 +71,9 @@ class InceptionXMLCost(EncoderCost):
     def graph(self, items: float, texts: float, *, gpu: bool, half: bool) -> list[Part]:
         """Return what every text leaves if all are padded to ``max_length``."""
         wide, narrow = self._maps()
-        noise = 2 * self.dropout
+        noise = int(self.dropout)
         maps = texts * FLOAT * ((5 + noise) * wide + (3 + noise) * narrow + (6 + noise) * self.dim)
-        times = 7 + 2 * self.token_dropout
+        times = 8 + self.token_dropout
         return [
             tensor("token vectors", texts * self.max_length, self.token_dim, times=times),
             Part("activations", maps, pieces=12),
