@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from megalabel.data.tokens import store_tokens
-from megalabel.encoders import BagEncoder, InceptionEncoder, TransformerEncoder, build_encoder, load_encoder
+from megalabel.encoders import (
+    BagEncoder,
+    InceptionEncoder,
+    InceptionXMLEncoder,
+    TransformerEncoder,
+    build_encoder,
+    load_encoder,
+)
 from megalabel.errors import DataError, MegalabelError, SettingError
 from megalabel.network import GradientCache
 from megalabel.types import Encoder, Tokens
@@ -51,6 +58,9 @@ CONFIGS = {
     "bag of all": {"kind": "bag", "source": "tiny", "dim": 24, "words": 64, "bigrams": 64, "characters": 64},
     "inception": {"kind": "inception", "source": None, "dim": 20, "words": 64, "filters": 3, "bins": 2, "channels": 4},
     "inception of subwords": {"kind": "inception", "source": "tiny", "dim": 16, "filters": 3, "bins": 2}
+    | {"max_length": 12},
+    "inceptionxml": {"kind": "inceptionxml", "source": None, "token_dim": 80, "words": 64, "filters": 4},
+    "inceptionxml of subwords": {"kind": "inceptionxml", "source": "tiny", "token_dim": 64, "filters": 5}
     | {"max_length": 12},
     "mean": {"kind": "transformer", "source": "tiny", "dropout": 0, "max_length": 16, "batch_tokens": 20},
     "cls": {"kind": "transformer", "source": "tiny", "dropout": 0.0, "max_length": 40}
@@ -144,6 +154,8 @@ def test_gradient_reaches_every_part_and_is_finite(encoder):
 
 
 def test_gradient_cache_equals_plain(encoder):
+    if encoder.kind == "inceptionxml":
+        encoder.eval()  # in training the statistics of a batch are not those of its chunks
     tokens = encoder.tokenise(TEXTS)
     aim = torch.randn(len(TEXTS), encoder.dim, generator=torch.Generator().manual_seed(1))
     gradients = []
@@ -248,7 +260,7 @@ def test_other_settings_are_another_fingerprint(tiny_model):
     ("config", "words"),
     [
         ({"kind": "transfomer"}, "did you mean 'transformer'"),
-        ({}, "bag, inception, transformer"),
+        ({}, "bag, inception, inceptionxml, transformer"),
         ({"kind": "bag", "dims": 3}, "did you mean 'dim'"),
         ({"kind": "bag", "words": 1000}, "1024"),
         ({"kind": "bag", "source": None, "words": 0, "bigrams": 0, "characters": 0}, "no features"),
@@ -260,6 +272,9 @@ def test_other_settings_are_another_fingerprint(tiny_model):
         ({"kind": "inception", "words": 1000}, "1024"),
         ({"kind": "inception", "bins": 0}, "bins"),
         ({"kind": "inception", "source": "not-here"}, "not-here"),
+        ({"kind": "inceptionxml", "token_dim": 60}, "at least 64"),
+        ({"kind": "inceptionxml", "words": 1000}, "1024"),
+        ({"kind": "inceptionxml", "filters": 0}, "filters"),
         ({"kind": "transformer", "source": "./not-here"}, "no such folder"),
         ({"kind": "transformer", "source": __file__}, "this is a file"),
         ({"kind": "transformer", "source": "tiny", "pooling": "max", "max_length": 9}, "mean or cls"),
@@ -301,5 +316,5 @@ def test_a_missing_folder_gives_one_line(tmp_path):
 
 
 def test_classes_are_public():
-    kinds = [encoder.kind for encoder in (BagEncoder, InceptionEncoder, TransformerEncoder)]
-    assert kinds == ["bag", "inception", "transformer"]
+    classes = (BagEncoder, InceptionEncoder, InceptionXMLEncoder, TransformerEncoder)
+    assert [encoder.kind for encoder in classes] == ["bag", "inception", "inceptionxml", "transformer"]

@@ -14,6 +14,8 @@ LABELS = 200  # enough for an approximate search to miss some
 POOR = {"hnsw": {"M": 2, "ef_construction": 8, "ef_search": 8}, "ivf": {"nlist": 8, "nprobe": 1}}  # misses some
 BAG = {"dim": 8, "words": 128, "bigrams": 64, "characters": 64}
 INCEPTION = {"dim": 16, "words": 128, "channels": 3, "filters": 2, "bins": 2, "attention": 4, "max_length": 12}
+INCEPTIONXML = {"token_dim": 64, "words": 128, "filters": 3, "max_length": 12}
+OPTIONS = {"bag": BAG, "inception": INCEPTION, "inceptionxml": INCEPTIONXML}
 SMALL_HEAD = {"dim": 6, "neighbours": 5, "mined": 2, "uniform": 2, "max_df": 0.5, "rounds": 1, "prune": 0.01}
 
 SYLLABLES = [first + second for first in "bdfgk" for second in "aeiou"]
@@ -76,7 +78,7 @@ def small_document(name):
         lengths = ("query_length", "label_length")
         alone = len(document["encoders"]) == 1
         encoder |= {"source": None, **{key: 9 - (key == "label_length") for key in lengths if alone or encoder[key]}}
-        encoder["options"] |= INCEPTION if encoder["kind"] == "inception" else BAG
+        encoder["options"] |= OPTIONS[encoder["kind"]]
     sections = [stage["batching"] for stage in document["stages"]]
     if not sections or not all("batch_size" in section for section in sections):
         sections.append(document["batching"])

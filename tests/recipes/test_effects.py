@@ -48,6 +48,32 @@ def test_pointless_changes(name, change, words):
     assert words in refusal(lambda: load_recipe(name, [change]))
 
 
+def test_biases_of_mined_labels():
+    mined = {"negatives": {"mined": 2, "bias": True}, "refresh": {}}
+    words = refusal(lambda: recipe(batching=mined))
+    assert words == "batching.negatives.bias has no effect: dual, which finds the labels, has no bias"
+    words = refusal(lambda: recipe(heads={"a": FREE | {"bias": True}}, batching={"negatives": {"bias": True}}))
+    assert words == "batching.negatives: bias has no effect: mined is 0"
+    recipe(heads={"a": FREE | {"bias": True}}, batching=mined)
+
+
+def test_encoders_of_stages():
+    """A stage has the first encoder and those its heads read; one that is trained is not left out in between."""
+    heads = {"a": FREE, "b": FREE | {"encoder": "second"}, "c": FREE | {"encoder": "second"}}
+    encoders = {"first": BAG, "second": BAG}
+    made = recipe(encoders=encoders, heads=heads, stages=[{"name": "one", "heads": ["a"]}, {"name": "two"}])
+    assert [list(staged.encoders) for _, staged in made.stage_recipes()] == [["first"], ["first", "second"]]
+    stages = [{"name": "one", "heads": ["a", "b"]}, {"name": "two", "heads": ["a"]}, {"name": "three"}]
+    words = refusal(lambda: recipe(encoders=encoders, heads=heads, stages=stages))
+    assert words == "stage two: no head reads second, which a later stage takes over"
+
+
+def test_dropout_of_token_vectors_that_are_not_trained():
+    encoder = {"kind": "inceptionxml", "source": None, "options": {"token_dropout": 0.1}}
+    words = refusal(lambda: recipe(encoder=encoder, heads={"a": FREE}, freeze=["encoder"]))
+    assert words == "encoder.options.token_dropout has no effect: encoder is not trained"
+
+
 def test_groups_of_parameters_that_nothing_belongs_to():
     transformer = {"kind": "transformer", "source": "minilm"}
     rates = {"kind": "row_adagrad", "lr": 0.1}

@@ -52,7 +52,7 @@ ANY = {"select", "k", "loss_positives", "rows", "source", "weights"}  # keys of 
 # What to change first where the small run would not show a key.
 SHOWN: dict[str, dict[str, Any]] = {
     "training.patience": {
-        "training.epochs": 3,
+        "training.epochs": 6,  # statistics of batches move even if no weight does
         **{f"training.{group}.lr": 1e-12 for group in ("encoder", "heads", "tables")},
     },
     "training.select": {"training.epochs": 8, "training.encoder.lr": 0.05},
@@ -153,7 +153,7 @@ def others(recipe: Recipe, document: Document, path: Keys) -> tuple[list[dict[An
     elif isinstance(value, float):
         choices += [value * 1.5 + 0.1, value / 2, 0.5, value / 20]
     elif value is None and not every:
-        choices += [15, 1, 0.5, False, True]
+        choices += [15, 1, 0.5, 1e-3, False, True]
     same = [value, *SAME.get((type(settings).__name__, field), [])]
     refresh = path == ("batching", "negatives", "mined") and not refreshed
     more = {"batching.refresh": {"start": 0, "every": 1}} if refresh else {}

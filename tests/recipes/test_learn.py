@@ -19,6 +19,7 @@ TIMES_CHANCE, TIMES_POPULAR = 8, 2
 # What makes an encoder small, by its kind, and how many epochs it then takes; the rest is the recipe's own.
 SMALL = {
     "bag": (["options={dim: 64, words: 4096, bigrams: 4096, characters: 4096}"], 6),
+    "inceptionxml": (["options={token_dim: 128, filters: 16}"], 20),
     "transformer": (["source=minilm", "query_length=8", "label_length=8"], 2),
 }
 OWN = {  # rates and rhythms that are made for hundreds of thousands of steps

@@ -155,10 +155,11 @@ def test_a_stage_may_pick_other_positives():
 
 
 def test_keys_of_a_stage_are_named_by_the_stage():
-    recipe = load_recipe("astec", ["stages.surrogate.training.tables.lr=0.5", "stages.extreme.training.epochs=3"])
-    surrogate, extreme = (stage.training for _, stage in recipe.stage_recipes())
-    assert (surrogate.tables.lr, surrogate.epochs) == (0.5, 20)
-    assert (extreme.tables.lr, extreme.epochs) == (0.001, 3)
+    recipe = load_recipe("astec", ["stages.surrogate.training.encoder.lr=0.5", "stages.extreme.training.epochs=16"])
+    surrogate, extreme, reranker = (stage.training for _, stage in recipe.stage_recipes())
+    assert (surrogate.encoder.lr, surrogate.epochs) == (0.5, 20)
+    assert (extreme.encoder.lr, extreme.epochs) == (0.001, 16)
+    assert (reranker.encoder.lr, reranker.epochs) == (0.002, 10)
     for change, words in (
         ("stages.surogate.training.epochs=3", "there is no stage 'surogate'; did you mean 'surrogate'?"),
         ("stages.surrogate=3", "'stages.surrogate' is a whole stage"),
@@ -171,18 +172,28 @@ def test_keys_of_a_stage_are_named_by_the_stage():
 def test_published_settings_by_data_set():
     """DeepXML's learning rates and sizes; one positive drawn per text and step in the code of DEXML."""
     astec = {entry.data: load_recipe("astec", entry.changes) for entry in load_published("astec") if not entry.variant}
-    rates = {
-        data: (recipe.stage_recipes()[0][1].training.tables.lr, recipe.stage_recipes()[1][1].training.tables.lr)
-        for data, recipe in astec.items()
-    }
-    assert rates["LF-AmazonTitles-131K"] == (0.03, 0.001)
-    assert rates["LF-AmazonTitles-1.3M"] == (0.003, 0.0005)
-    assert rates["LF-WikiSeeAlsoTitles-320K"] == rates["LF-WikiSeeAlso-320K"] == (0.005, 0.002)
-    assert rates["LF-WikiTitles-500K"] == (0.005, 0.0005)
-    assert rates["LF-Amazon-131K"] == (0.02, 0.0005)
-    assert {data for data, recipe in astec.items() if recipe.encoder.options.dim == 512} == {
-        "LF-Amazon-131K", "LF-WikiSeeAlso-320K",
-    }  # fmt: skip
+    stages = {data: [stage.training for _, stage in recipe.stage_recipes()] for data, recipe in astec.items()}
+    rates = {data: tuple(training.encoder.lr for training in each) for data, each in stages.items()}
+    assert rates["LF-AmazonTitles-131K"] == (0.03, 0.001, 0.002)
+    assert rates["LF-AmazonTitles-1.3M"] == (0.003, 0.0005, 0.002)
+    assert rates["LF-WikiSeeAlsoTitles-320K"] == rates["LF-WikiSeeAlso-320K"] == (0.005, 0.002, 0.002)
+    assert rates["LF-WikiTitles-500K"] == (0.005, 0.0005, 0.002)
+    assert rates["LF-Amazon-131K"] == (0.02, 0.0005, 0.001)
+    epochs = {data: [(training.epochs, *training.milestones) for training in each] for data, each in stages.items()}
+    assert epochs["LF-AmazonTitles-131K"] == epochs["LF-WikiSeeAlsoTitles-320K"] == [(20, 14), (15, 14), (10, 8)]
+    assert epochs["LF-WikiTitles-500K"] == [(20, 14), (15, 10), (10, 8)]
+    assert epochs["LF-Amazon-131K"] == [(20, 14), (20, 14), (15, 8)]
+    assert {training.schedule for each in stages.values() for training in each} == {"constant"}
+    assert {training.warmup for each in stages.values() for training in each} == {0}
+    shortlists = {data: recipe.stage_recipes()[2][1].batching.negatives.top for data, recipe in astec.items()}
+    assert [shortlists[data] for data in ("LF-AmazonTitles-131K", "LF-WikiTitles-500K", "LF-AmazonTitles-1.3M")] == [
+        200, 300, 350,
+    ]  # fmt: skip
+    sizes = {data: {part.options.dim for part in recipe.encoders.values()} for data, recipe in astec.items()}
+    assert {data for data, dims in sizes.items() if dims == {512}} == {"LF-Amazon-131K", "LF-WikiSeeAlso-320K"}
+    inception = {e.data: load_recipe("inceptionxml", e.changes) for e in load_published("inceptionxml")}
+    dropped = {data: recipe.heads["classifier"].query_dropout for data, recipe in inception.items()}
+    assert (dropped.pop("LF-WikiTitles-500K"), set(dropped.values())) == (0.4, {0.5})
     for name in ("dexml", "dexml-hnm"):
         drawn = {e.variant: load_recipe(name, e.changes).batching.loss_positives for e in load_published(name)}
         assert drawn.pop("bce", "all") == "all"

@@ -50,7 +50,7 @@ def test_two_steps_with_minilm(name):
         encoders = build_encoders(recipe, data)
         staged = data
         if recipe.space is not None:
-            encoder = encoders["encoder"]
+            encoder = next(iter(encoders.values()))
             points = encoder.encode(encoder.tokenise(data.train.texts)).numpy()
             settings = recipe.spaces[recipe.space]
             staged = group_dataset(data, settings.build("groups", data.train.targets, lambda points=points: points, 0))

@@ -31,6 +31,11 @@ RUNS = {
     "convolutions": [
         "inceptionxml-cpu", *SMALL, AGAIN, "encoder.options={dim: 16, words: 512, filters: 4, bins: 2, channels: 4}",
     ],
+    "batch normalisation, one cycle": [
+        "inceptionxml", *SMALL, "training.chunk_size=64",
+        "encoder.options={token_dim: 64, words: 512, filters: 4, dropout: 0, token_dropout: 0}",
+        "heads.classifier.query_dropout=0",
+    ],
     "projections, learnt temperature, symmetric loss": [
         "unidec", *BAG, AGAIN, "encoder={kind: bag, source: null, options: {dim: 16, words: 512}}",
         "heads.dual.dim=8", "heads.classifier.dim=8",

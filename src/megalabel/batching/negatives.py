@@ -81,11 +81,12 @@ class NegativeSettings(Settings):
     bm25: NonNegativeInt = 0  # per query, drawn from its best wrong labels by BM25
     top: PositiveInt = 30  # how many best ones those are
     search: SearchSettings = ExactSearch()  # that finds the mined ones
+    bias: bool = False  # mined ones are best by score with the biases of labels; False: by vectors alone
 
     @model_validator(mode="after")
     def _check_effect(self) -> Self:
         self.require(self.per_query > 0, "top", "mined and bm25 are 0")
-        self.require(self.mined > 0, "search", "mined is 0")
+        self.require(self.mined > 0, "search bias", "mined is 0")
         return self
 
     @property

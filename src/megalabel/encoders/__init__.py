@@ -9,19 +9,29 @@ if TYPE_CHECKING:
     from megalabel.encoders.bag import BagEncoder
     from megalabel.encoders.build import build_encoder, load_encoder
     from megalabel.encoders.inception import InceptionEncoder
+    from megalabel.encoders.inceptionxml import InceptionXMLEncoder
     from megalabel.encoders.sparse import SparseEncoder
     from megalabel.encoders.transformer import TransformerEncoder
 
 _HOME = {
     "BagEncoder": "bag",
     "InceptionEncoder": "inception",
+    "InceptionXMLEncoder": "inceptionxml",
     "SparseEncoder": "sparse",
     "TransformerEncoder": "transformer",
     "build_encoder": "build",
     "load_encoder": "build",
 }
 
-__all__ = ["BagEncoder", "InceptionEncoder", "SparseEncoder", "TransformerEncoder", "build_encoder", "load_encoder"]
+__all__ = [
+    "BagEncoder",
+    "InceptionEncoder",
+    "InceptionXMLEncoder",
+    "SparseEncoder",
+    "TransformerEncoder",
+    "build_encoder",
+    "load_encoder",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -37,6 +37,7 @@ class BaseEncoder(nn.Module, ABC):
     """
 
     kind: ClassVar[str]
+    batch_statistics: ClassVar[bool] = False  # in training a vector depends on the texts encoded with it
     dim: int
 
     @abstractmethod

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from megalabel.encoders._features import Features
     from megalabel.types import Tokens
 
-__all__ = ["COUNTED", "TableEncoder", "idf", "open_source", "start_rows"]
+__all__ = ["COUNTED", "TableEncoder", "distinct_rows", "idf", "open_source", "start_rows"]
 
 COUNTED = 65_536  # texts counted at a time
 
@@ -34,8 +34,8 @@ COUNTED = 65_536  # texts counted at a time
 class TableEncoder(BaseEncoder):
     """Base of the encoders that add up rows of a table of features, whose gradients are sparse.
 
-    A subclass sets ``features``, ``tokenizer``, ``table`` [rows, dim] and ``weights`` [rows] or
-    [rows, 1] in its constructor, then calls :meth:`_begin`.
+    A subclass sets ``features``, ``tokenizer``, ``table`` [rows, dim] and, if its tokens are weighted, ``weights``
+    [rows] or [rows, 1] in its constructor, then calls :meth:`_begin`.
     """
 
     features: Features
@@ -66,7 +66,10 @@ class TableEncoder(BaseEncoder):
     def _begin(self, folder: Path | None, *, saved: bool) -> None:
         """Read all weights of a saved encoder, or start from the token vectors of a model, or at random."""
         if folder is not None and saved:
-            self.load_state_dict(read_tensors(folder / self._weights_file(), self.state_dict()), assign=True)
+            tensors = read_tensors(folder / self._weights_file(), self.state_dict())
+            for name in tensors.keys() - {"table"}:  # in the file they are not aligned, which may change the last bit
+                tensors[name] = tensors[name].clone()
+            self.load_state_dict(tensors, assign=True)
         else:
             self._start(None if folder is None else read_token_vectors(folder))
 
@@ -105,6 +108,21 @@ def start_rows(table: Tensor, vectors: Tensor, rows: int) -> None:
         vectors = vectors @ directions[:, -dim:].flip(1)
     table[: len(vectors), : vectors.shape[1]] = vectors / vectors.norm(dim=1).mean()
     table[: len(vectors), vectors.shape[1] :] = 0
+
+
+def distinct_rows(tokens: Tokens, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct rows [U] of a table with ``rows`` rows that texts name, ascending, and the places [m] of all.
+
+    >>> from megalabel.types import Tokens
+    >>> [part.tolist() for part in distinct_rows(Tokens(np.array([7, 2, 7], np.uint8), np.array([0, 3])), 9)]
+    [[2, 7], [1, 0, 1]]
+    """
+    present = np.zeros(rows, dtype=bool)
+    present[tokens.ids] = True
+    distinct = np.flatnonzero(present)
+    position = np.empty(rows, dtype=np.int64)
+    position[distinct] = np.arange(len(distinct))
+    return distinct, position[tokens.ids]
 
 
 def idf(tokens: Tokens, rows: int, *more: Tokens) -> NDArray[np.float64]:

@@ -37,7 +37,7 @@ class BagEncoder(TableEncoder):
 
     .. math::
         x = \frac{\sum_t w_t V_t}{\sqrt{\sum_t w_t^2}}, \qquad
-        \text{vector} = x + \text{dropout}(\text{relu}(W x))
+        \text{vector} = \phi(x + \text{dropout}(\text{relu}(W x)))
 
     over the subwords of a tokenizer, whole words, pairs of neighbouring words and character
     n-grams of words (Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification",
@@ -61,6 +61,8 @@ class BagEncoder(TableEncoder):
         ngrams: lengths of the character n-grams.
         residual: add the residual layer.
         dropout: share of the residual layer's output dropped in training.
+        activation: phi: ``"none"``, or ``"relu"`` as in DeepXML (Dahiya et al. 2021, "DeepXML: A Deep Extreme
+            Multi-Label Learning Framework Applied to Short Text Documents", section 4).
         thin: share of the features of a text left out in training, drawn again each time (Iyyer et
             al. 2015, "Deep Unordered Composition Rivals Syntactic Methods for Text
             Classification", section 3.2): so that no label depends on one feature alone.
@@ -87,6 +89,7 @@ class BagEncoder(TableEncoder):
         ngrams: Sequence[int] = (3, 4, 5),
         residual: bool = True,
         dropout: float = 0.0,
+        activation: str = "none",
         thin: float = 0.0,
         max_length: int | None = None,
         seed: int = 0,
@@ -95,7 +98,7 @@ class BagEncoder(TableEncoder):
         self.source = ("minilm" if has_minilm() else None) if source == "auto" else source
         self.dim, self.words, self.bigrams, self.characters = dim, words, bigrams, characters
         self.ngrams = list(ngrams)
-        self.residual, self.dropout, self.thin = residual, dropout, thin
+        self.residual, self.dropout, self.activation, self.thin = residual, dropout, activation, thin
         self.max_length, self.seed = max_length, seed
         self._check()
         folder, saved, self.tokenizer = open_source(self.source)
@@ -122,7 +125,7 @@ class BagEncoder(TableEncoder):
         vectors = sums * squares.clamp_min(_TINY).rsqrt().unsqueeze(1)
         if self.layer is not None:
             vectors = vectors + self.drop(relu(linear(vectors, self.layer)))
-        return vectors
+        return relu(vectors) if self.activation == "relu" else vectors
 
     @torch.no_grad()
     def fit(self, tokens: Tokens, *more: Tokens) -> Self:
@@ -167,6 +170,8 @@ class BagEncoder(TableEncoder):
                 )
         if not 0 <= self.thin < 1:
             raise SettingError(f"thin is {self.thin}", remedy="give a share from 0 to below 1")
+        if self.activation not in ("none", "relu"):
+            raise SettingError(f"activation is {self.activation!r}", remedy="give none or relu")
         if self.dim < 1:
             raise SettingError(f"dim is {self.dim}", remedy="give at least 1")
         if self.characters and (not self.ngrams or min(self.ngrams) < 1):

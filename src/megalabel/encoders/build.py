@@ -10,6 +10,7 @@ from megalabel.documents import read_json, reads_saved
 from megalabel.encoders._base import SETTINGS, BaseEncoder
 from megalabel.encoders.bag import BagEncoder
 from megalabel.encoders.inception import InceptionEncoder
+from megalabel.encoders.inceptionxml import InceptionXMLEncoder
 from megalabel.encoders.transformer import TransformerEncoder
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.files import need
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["build_encoder", "load_encoder"]
 
-KINDS: dict[str, type[BaseEncoder]] = {kind.kind: kind for kind in (BagEncoder, InceptionEncoder, TransformerEncoder)}
+KINDS: dict[str, type[BaseEncoder]] = {
+    kind.kind: kind for kind in (BagEncoder, InceptionEncoder, InceptionXMLEncoder, TransformerEncoder)
+}
 
 
 def build_encoder(config: Mapping[str, Any]) -> BaseEncoder:

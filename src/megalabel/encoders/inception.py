@@ -13,7 +13,7 @@ from torch.nn.functional import embedding, linear, pad, relu
 
 from megalabel.encoders._features import Features
 from megalabel.encoders._source import has_minilm
-from megalabel.encoders._token_table import TableEncoder, idf, open_source, start_rows
+from megalabel.encoders._token_table import TableEncoder, distinct_rows, idf, open_source, start_rows
 from megalabel.errors import SettingError
 
 if TYPE_CHECKING:
@@ -166,12 +166,8 @@ class InceptionEncoder(TableEncoder):
 
     def _look_up(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
         """Return vectors [m, dim] and weights [m, 1] of all tokens; the gradient lists each row once, ascending."""
-        present = np.zeros(len(self.table), dtype=bool)
-        present[tokens.ids] = True
-        rows = np.flatnonzero(present)
-        position = np.empty(len(self.table), dtype=np.int64)
-        position[rows] = np.arange(len(rows))
-        positions = torch.from_numpy(position[tokens.ids]).to(self.table.device)
+        rows, places = distinct_rows(tokens, len(self.table))
+        positions = torch.from_numpy(places).to(self.table.device)
         chosen = torch.from_numpy(rows).to(self.table.device)
         return embedding(positions, embedding(chosen, self.table, sparse=True)), embedding(
             positions, embedding(chosen, self.weights, sparse=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from megalabel.encoders._base import BaseEncoder
     from megalabel.encoders.cost import BagCost, EncoderCost, InceptionCost, TransformerCost
+    from megalabel.encoders.inceptionxml_cost import InceptionXMLCost
 
 __all__ = [
     "ENCODERS",
@@ -24,6 +25,8 @@ __all__ = [
     "EncoderSettings",
     "InceptionOptions",
     "InceptionSettings",
+    "InceptionXMLOptions",
+    "InceptionXMLSettings",
     "NgramSettings",
     "TransformerOptions",
     "TransformerSettings",
@@ -59,6 +62,7 @@ class BagOptions(Options):
     ngrams: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)] = (3, 4, 5)
     residual: bool = True
     dropout: Dropout = 0.0
+    activation: Literal["none", "relu"] = "none"
     thin: Dropout = 0.0
     max_length: PositiveInt | None = None
     seed: int | None = None  # None: the recipe's
@@ -80,6 +84,18 @@ class InceptionOptions(Options):
     bins: PositiveInt = 10
     attention: PositiveInt = 16
     residual: bool = True
+    dropout: Dropout = 0.0
+    max_length: PositiveInt = 32
+    seed: int | None = None  # None: the recipe's
+
+
+class InceptionXMLOptions(Options):
+    """Options of :class:`megalabel.encoders.InceptionXMLEncoder`."""
+
+    token_dim: Annotated[int, Field(ge=64)] = 300  # at least what the second convolution needs
+    words: Annotated[TableSize, Field(ge=1)] = 32_768
+    filters: PositiveInt = 32
+    token_dropout: Dropout = 0.0
     dropout: Dropout = 0.0
     max_length: PositiveInt = 32
     seed: int | None = None  # None: the recipe's
@@ -135,6 +151,7 @@ class BaseEncoderSettings(Settings):
     """
 
     has_table: ClassVar[bool] = False  # a row of weights for each token or feature
+    positions: ClassVar[bool] = False  # weights for each of the first max_length tokens, whatever cuts a text
 
     kind: str
     source: str | None = "minilm"
@@ -157,6 +174,10 @@ class BaseEncoderSettings(Settings):
 
     def _arguments(self, seed: int) -> dict[str, Any]:
         return {"seed": seed, **self.options.model_dump(exclude_none=True)}
+
+    def sized(self, dim: int) -> dict[str, int]:
+        """Return the options that make vectors of this size, or nearly."""
+        return {"dim": dim}
 
     def difference(self, encoder: BaseEncoder) -> str | None:
         """Return where a trained encoder differs from these settings, which do not change it any more; None: nowhere.
@@ -230,9 +251,10 @@ class BagSettings(BaseEncoderSettings):
 
 
 class InceptionSettings(BaseEncoderSettings):
-    """The encoder of InceptionXML. ``source``: minilm, the folder of a model, null for hashed words, or auto."""
+    """Our relative of InceptionXML. ``source``: minilm, the folder of a model, null for hashed words, or auto."""
 
     has_table: ClassVar[bool] = True
+    positions: ClassVar[bool] = True
 
     kind: Literal["inception"] = "inception"
     options: InceptionOptions = InceptionOptions()
@@ -264,6 +286,40 @@ class InceptionSettings(BaseEncoderSettings):
         return self
 
 
+class InceptionXMLSettings(InceptionSettings):
+    """The encoder of InceptionXML as published; sources as of :class:`InceptionSettings`."""
+
+    kind: Literal["inceptionxml"] = "inceptionxml"  # type: ignore[assignment]
+    options: InceptionXMLOptions = InceptionXMLOptions()  # type: ignore[assignment]
+
+    def build(self, seed: int) -> BaseEncoder:
+        """Return a fresh :class:`megalabel.encoders.InceptionXMLEncoder`."""
+        from megalabel.encoders.inceptionxml import InceptionXMLEncoder
+
+        return InceptionXMLEncoder(self.source, **self._arguments(seed))
+
+    def sized(self, dim: int) -> dict[str, int]:
+        """Return the filters of each convolution."""
+        from megalabel.encoders.inceptionxml import pooled_length
+
+        return {"filters": max(1, dim // pooled_length(self.options.token_dim))}
+
+    def cost(self) -> InceptionXMLCost:  # type: ignore[override]
+        """Return its costs, for the plan."""
+        from megalabel.encoders.cost import subword_rows
+        from megalabel.encoders.inceptionxml_cost import InceptionXMLCost
+
+        options = self.options
+        return InceptionXMLCost(
+            token_dim=options.token_dim,
+            subwords=subword_rows(self.source) or options.words,
+            filters=options.filters,
+            dropout=options.dropout > 0,
+            token_dropout=options.token_dropout > 0,
+            max_length=options.max_length,
+        )
+
+
 class TransformerSettings(BaseEncoderSettings):
     """A pretrained transformer. ``source``: minilm, a folder, or a Hugging Face name."""
 
@@ -276,6 +332,10 @@ class TransformerSettings(BaseEncoderSettings):
         from megalabel.encoders.transformer import TransformerEncoder
 
         return TransformerEncoder(self.source, **self._arguments(seed))
+
+    def sized(self, dim: int) -> dict[str, int]:
+        """Return the size of a projection."""
+        return {"projection": dim}
 
     def _arguments(self, seed: int) -> dict[str, Any]:
         arguments = super()._arguments(seed)
@@ -308,11 +368,12 @@ class TransformerSettings(BaseEncoderSettings):
 ENCODERS: dict[str, type[BaseEncoderSettings]] = {
     "bag": BagSettings,
     "inception": InceptionSettings,
+    "inceptionxml": InceptionXMLSettings,
     "transformer": TransformerSettings,
 }
 
 if TYPE_CHECKING:
-    EncoderSettings: TypeAlias = BagSettings | InceptionSettings | TransformerSettings
+    EncoderSettings: TypeAlias = BagSettings | InceptionSettings | InceptionXMLSettings | TransformerSettings
 else:
     EncoderSettings = one_of(lambda: ENCODERS, default="bag")
 

@@ -41,9 +41,8 @@ class HeadCost:
 def dense_cost(head: DenseSettings, encoder_dim: int, *, all_labels: bool) -> HeadCost:
     """Return the weights of a dense head, and the tensors of label vectors that a step keeps."""
     dim = head.dim or encoder_dim
-    projection = {"none": 0, "residual": dim**2, "layer_norm": encoder_dim * dim + 3 * dim}.get(
-        head.projection, encoder_dim * dim + dim
-    )
+    others = {"none": 0, "residual": dim**2, "layer_norm": encoder_dim * dim + 3 * dim}
+    projection = others.get(head.projection, encoder_dim * dim + dim)
     picks_rows = head.has_table and (head.reads_text or not all_labels)  # else the table itself is used
     projects = head.reads_text and head.projection != "none"
     return HeadCost(

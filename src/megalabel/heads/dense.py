@@ -70,7 +70,7 @@ class DenseSettings(HeadSettings):
     space: str | None = None  # the label space it scores; None is the labels themselves
     candidates: CandidateSettings | None = None  # None: the batch decides
     dim: PositiveInt | None = None  # None keeps the encoder's
-    projection: Literal["none", "linear", "tanh", "layer_norm", "residual"] = "none"
+    projection: Literal["none", "linear", "tanh", "layer_norm", "residual", "residual_identity"] = "none"
     dropout: Dropout = 0.0  # of the projection
     query_dropout: Dropout = 0.0  # of the encoder's vectors of queries
     query_matrix: bool = False
@@ -84,7 +84,8 @@ class DenseSettings(HeadSettings):
     @model_validator(mode="after")
     def _check_dense(self) -> Self:
         self.require(self.projection != "none", "dropout", "projection is none")
-        self.require(self.projection not in ("none", "residual"), "dim", f"projection is {self.projection}")
+        same_size = self.projection in ("none", "residual", "residual_identity")
+        self.require(not same_size, "dim", f"projection is {self.projection}")
         untrained = "loss is null, the head is not trained"
         self.require(self.loss is not None, "weight candidates dropout query_matrix query_dropout", untrained)
         self.require(self.loss is not None, "search_normalise", "loss is null, so normalise applies to search only")

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import normalize, relu
+from torch.nn.functional import linear, normalize, relu
 
+from megalabel.encoders.spectral import over_spectral_norm
 from megalabel.heads.tables import BLOCK
 
-__all__ = ["make_projection", "unit_rows"]
+__all__ = ["ResidualIdentity", "make_projection", "unit_rows"]
 
 MANY_ROWS = 65_536  # above this many rows, memory matters more than speed
 _NEAR_ZERO = 0.02  # size of a residual layer at the start
@@ -24,13 +25,15 @@ def make_projection(kind: str, encoder_dim: int, dim: int, rate: float) -> nn.Mo
 
     ``linear`` (Linear, Dropout) and ``tanh`` (Linear, Tanh, Dropout) are g2 and g1 of UniDEC (Kharbanda et al.
     2024); ``tanh`` is also the head of SimCSE (Gao et al., EMNLP 2021). ``layer_norm`` (Linear from N(0, 0.02),
-    LayerNorm, Dropout) is that of ANCE (Xiong et al., ICLR 2021); ``residual`` the fine stage of DeepXML (Dahiya et
-    al., WSDM 2021).
+    LayerNorm, Dropout) is that of ANCE (Xiong et al., ICLR 2021). ``residual_identity`` is the layer of DeepXML (Dahiya
+    et al., WSDM 2021); ``residual`` our form of it that starts near zero.
     """
     if kind == "none":
         return nn.Identity()
     if kind == "residual":
         return Residual(dim, rate)
+    if kind == "residual_identity":
+        return ResidualIdentity(dim, rate)
     layer = nn.Linear(encoder_dim, dim)
     if kind == "layer_norm":
         nn.init.normal_(layer.weight, std=_NORMAL)
@@ -50,6 +53,23 @@ class Residual(nn.Module):
 
     def forward(self, encoded: Tensor) -> Tensor:
         output: Tensor = encoded + self.drop(relu(self.layer(encoded)))
+        return output
+
+
+class ResidualIdentity(nn.Module):
+    """h + dropout(relu(W h / sigma(W) + b)), with W the identity and b zero at the start; sigma is the spectral norm.
+
+    At the start it doubles what is positive in h: features that a ReLU made keep their directions.
+    """
+
+    def __init__(self, dim: int, rate: float) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.eye(dim)), nn.Parameter(torch.zeros(dim))
+        self.drop = nn.Dropout(rate)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        """Return vectors [n, dim] of vectors [n, dim]."""
+        output: Tensor = encoded + self.drop(relu(linear(encoded, over_spectral_norm(self.weight), self.bias)))
         return output
 
 

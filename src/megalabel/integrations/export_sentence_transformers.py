@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from megalabel.encoders.spectral import over_spectral_norm
 from megalabel.errors import MissingExtraError, SettingError, WriteError
 from megalabel.files import check_target, writing_folder
+from megalabel.heads.projections import ResidualIdentity
 from megalabel.integrations._export import DualTower, quiet
 
 if TYPE_CHECKING:
@@ -124,6 +126,8 @@ def _projection(head: DenseHead) -> list[Any]:
             modules.append(LayerNorm(second.normalized_shape[0]))
             modules[-1].norm.load_state_dict(second.state_dict())
         return modules
+    if isinstance(layers, ResidualIdentity):
+        return [_dense(over_spectral_norm(layers.weight), layers.bias, nn.ReLU(), use_residual=True)]
     weight: Tensor = layers.layer.weight  # type: ignore[assignment, union-attr]
     return [_dense(weight, None, nn.ReLU(), use_residual=True)]
 

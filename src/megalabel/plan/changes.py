@@ -210,7 +210,8 @@ def dim_settings(recipe: Recipe, dim: int) -> dict[str, Any]:
     if len(projected) == len(heads) and all(part.kind == "transformer" for part in recipe.encoders.values()):
         return projected
     sizes = {
-        f"{_key(name)}.options.{'projection' if part.kind == 'transformer' else 'dim'}": dim
+        f"{_key(name)}.options.{option}": value
         for name, part in recipe.encoders.items()
+        for option, value in part.sized(dim).items()
     }
     return {**sizes, **given} if recipe.encoder.kind != "transformer" else {**sizes, **projected, **given}

@@ -24,7 +24,9 @@ def refuse_idle(recipe: Recipe) -> None:
     if recipe.stages:
         _check_stages(recipe, stages)
     for stage, staged in stages:
-        _check_freeze(f"stage {stage.name}: " if recipe.stages else "", staged)
+        place = f"stage {stage.name}: " if recipe.stages else ""
+        _check_freeze(place, staged)
+        _check_mining(place, staged)
     resolved = [staged for _, staged in stages]
     _check_frozen(recipe, resolved)
     _check_optimisers(recipe, stages)
@@ -47,6 +49,11 @@ def _check_stages(recipe: Recipe, stages: list[tuple[Stage, Recipe]]) -> None:
     for name in recipe.heads:
         if name not in used:
             raise ValueError(f"heads.{name} has no effect: no stage has it")
+    for name in recipe.encoders:
+        readers = [place for place, (_, staged) in enumerate(stages) if name in staged.encoders]
+        gap = next((place for place in range(readers[0], readers[-1]) if place not in readers), None)
+        if gap is not None:
+            raise ValueError(f"stage {stages[gap][0].name}: no head reads {name}, which a later stage takes over")
     for section in ("batching", "training"):
         keys = [set(_leaves(getattr(stage, section))) for stage in recipe.stages]
         for path in sorted(set.intersection(*keys)):
@@ -97,13 +104,26 @@ def _check_freeze(place: str, recipe: Recipe) -> None:
         raise ValueError(f"{place}freeze leaves nothing to train")
 
 
+def _check_mining(place: str, recipe: Recipe) -> None:
+    """Refuse biases of mined labels if the head that finds them has none."""
+    heads = recipe.label_heads
+    name = next((name for name, head in heads.items() if head.reads_text), next(iter(heads), ""))
+    if recipe.batching.mining is not None and recipe.batching.mining.bias and name and not heads[name].bias:
+        raise ValueError(f"{place}batching.negatives.bias has no effect: {name}, which finds the labels, has no bias")
+
+
 def _check_frozen(recipe: Recipe, stages: list[Recipe]) -> None:
     """Refuse noise in parts that no stage trains: they compute as at prediction."""
     encoders = {name for stage in stages for name in _trained(stage)[0]}
     heads = {name for stage in stages for name in _trained(stage)[1]}
     for name, encoder in recipe.encoders.items():
         if name not in encoders:
-            _require(encoder.options, ("dropout", "thin"), f"encoders.{name}.options", f"{name} is not trained")
+            _require(
+                encoder.options,
+                ("dropout", "token_dropout", "thin"),
+                f"encoders.{name}.options",
+                f"{name} is not trained",
+            )
     for name, head in recipe.dense_heads.items():
         if name not in heads:
             _require(head, head.noise_keys, f"heads.{name}", f"{name} is not trained")
@@ -176,7 +196,7 @@ def _check_lengths(recipe: Recipe, stages: list[Recipe]) -> None:
             if getattr(encoder, key) is not None and not reads:
                 raise ValueError(f"encoders.{name}.{key} has no effect: it reads no {key.split('_')[0]} texts")
         lengths = [key for key, reads in read.items() if reads]
-        if encoder.kind != "inception" and all(getattr(encoder, key) is not None for key in lengths):
+        if not encoder.positions and all(getattr(encoder, key) is not None for key in lengths):
             _require(
                 encoder.options, ["max_length"], f"encoders.{name}.options", f"texts are cut by {' and '.join(lengths)}"
             )

@@ -34,7 +34,7 @@ class Training(Settings):
     encoder: OptimiserSettings  # of all encoders
     tables: OptionalOptimiser = None  # features of a bag, free vectors; None: encoder's rates (lazy_adamw)
     heads: OptionalOptimiser = None  # projections, temperature, bias; None follows encoder
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    schedule: Literal["linear", "cosine", "constant", "one_cycle"] = "linear"
     warmup: Fraction = 0.1  # of all steps
     warmup_steps: NonNegativeInt | None = None  # in place of a share
     milestones: tuple[PositiveInt, ...] = ()  # epochs after which the rate is multiplied by milestone_factor
@@ -194,6 +194,11 @@ class Recipe(Settings):
             heads = {name: head for name, head in heads.items() if name not in self.fitted_heads}
             document |= {"predict": {}, "ngrams": {}}
         document["heads"] = heads
+        read = {head.get(key) for head in heads.values() for key in ("encoder", "label_encoder")}
+        first = next(iter(self.encoders))
+        document["encoders"] = {
+            name: encoder for name, encoder in document["encoders"].items() if name == first or name in read
+        }
         if "labels" in stage.batching:
             document["batching"] = switch_labels(document["batching"], str(stage.batching["labels"]))
         for section, changes in (("batching", stage.batching), ("training", stage.training)):

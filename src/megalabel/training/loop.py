@@ -117,6 +117,12 @@ class Loop:
                 f"heads.{self.neighbours[0]}: several ranks cannot train a head that reads neighbours of labels",
                 remedy="train in one process",
             )
+        for name, encoder in network.encoders.items():
+            if getattr(encoder, "batch_statistics", False) and name not in network.frozen and not network.ranks.alone:
+                raise SettingError(
+                    f"encoders.{name}: several ranks do not share the statistics of a batch",
+                    remedy="train in one process, or freeze the encoder",
+                )
         for name in self.neighbours:
             network.head(name).attach(self._truth(network.space(name)), self.recipe.seed)
 

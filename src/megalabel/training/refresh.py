@@ -11,7 +11,7 @@ import torch
 
 from megalabel.batching.negatives import NO_LISTS, mine
 from megalabel.index import build_index
-from megalabel.network.vectors import label_side, own_queries
+from megalabel.network.vectors import fold_labels, fold_queries, label_side, own_queries
 from megalabel.training.distributed.cluster import cluster_queries
 from megalabel.training.distributed.search import LabelSearch
 
@@ -71,11 +71,21 @@ def refresh(
         parts = zip(blocks, torch.split(vectors, sizes), strict=True)
     if settings.mining is not None:
         search, top = settings.mining.search, settings.mining.top
-        vectors = label_side(network, labels)[name].vectors
+        side, weights = label_side(network, labels), {name: 1.0}
+        vectors, bias = fold_labels(side, weights) if settings.mining.bias else (side[name].vectors, False)
+        del side
         local = build_index(vectors, search.kind, seed=seed % 2**31, **search.options())
         index = LabelSearch(local, network.labels, ranks)
         lists = [
-            mine(ranks.gather(part, ranks.sizes(len(rows))), index, *_pairs(split, rows), top) for rows, part in parts
+            mine(
+                fold_queries({name: ranks.gather(part, ranks.sizes(len(rows)))}, weights, bias=True)
+                if bias
+                else ranks.gather(part, ranks.sizes(len(rows))),
+                index,
+                *_pairs(split, rows),
+                top,
+            )
+            for rows, part in parts
         ]
         mined = np.concatenate(lists)
     return Refreshed(clusters, mined)

@@ -40,6 +40,19 @@ def test_vector_is_the_weighted_sum_over_the_norm_of_the_weights():
     assert 0.5 < plain.norm().item() < 1.5  # rows are nearly at right angles
 
 
+def test_relu_of_the_vector():
+    """That of DeepXML; after the residual layer if there is one."""
+    texts = ["red shoe", "a blue, blue hat", ""]
+    for residual in (True, False):
+        plain, cut = (BagEncoder(None, **SMALL, residual=residual, activation=kind) for kind in ("none", "relu"))
+        tokens = plain.tokenise(texts)
+        vectors = plain.encode(tokens)
+        assert (vectors < 0).any()
+        assert torch.equal(cut.encode(tokens), vectors.clamp_min(0))
+    with pytest.raises(SettingError, match="activation is 'tanh'; give none or relu"):
+        BagEncoder(None, **SMALL, activation="tanh")
+
+
 def test_weights_start_from_idf():
     encoder = BagEncoder(None, dim=2, words=2**12, bigrams=2**12, characters=0)
     tokens = encoder.tokenise(["red red shoe", "red hat", "shoe", ""])

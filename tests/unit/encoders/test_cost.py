@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from megalabel.encoders import BagEncoder, InceptionEncoder, TransformerEncoder
+from megalabel.encoders import BagEncoder, build_encoder
 from megalabel.encoders.cost import TransformerCost, find_tokenizer
 from megalabel.encoders.settings import ENCODERS, BagOptions, BagSettings, TransformerSettings
 from megalabel.encoders.text_size import TextSize
@@ -26,14 +26,14 @@ def weights(encoder):
         ("bag", "minilm", {"dim": 8}),
         ("inception", None, {"dim": 32, "words": 64, "channels": 4, "filters": 3, "bins": 2, "attention": 5}),
         ("inception", "minilm", {"dim": 16, "max_length": 9}),
+        ("inceptionxml", None, {"token_dim": 70, "words": 64, "filters": 3, "max_length": 9}),
+        ("inceptionxml", "minilm", {}),
         ("transformer", "minilm", {}),
         ("transformer", "minilm", {"projection": 7, "layers": 2}),
     ],
 )
 def test_weights_are_those_of_the_encoder(kind, source, options):
-    real = {"bag": BagEncoder, "inception": InceptionEncoder, "transformer": TransformerEncoder}[kind](
-        source, **options
-    )
+    real = build_encoder({"kind": kind, "source": source, **options})
     size = ENCODERS[kind].model_validate({"source": source, "options": options}).cost()
     rows, width = size.table
     assert (size.dense, rows * width) == weights(real)
@@ -80,3 +80,24 @@ def test_features_and_growth_of_real_texts():
     assert bag.items(size, None) == pytest.approx(len(tokens.ids) / len(texts), rel=0.1)
     assert bag.touched(size, len(texts)) == pytest.approx(len(set(tokens.ids.tolist())), rel=0.25)
     assert bag.items(size, 5) == 5
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.25, "token_dropout": 0.25}])
+def test_what_the_published_inception_keeps_for_the_backward_pass(options):
+    import torch
+
+    encoder = build_encoder({"kind": "inceptionxml", "source": None, "words": 1024, **options})
+    texts = [" ".join(f"w{(31 * i + 7 * j) % 997}" for j in range(1 + i % 34)) for i in range(64)]
+    weights = {part.untyped_storage().data_ptr() for part in encoder.parameters()}
+    held = {}
+
+    def keep(part):
+        held[part.untyped_storage().data_ptr()] = part  # so that no other tensor takes its place
+        return part
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda part: part):
+        encoder(encoder.tokenise(texts))
+    real = sum(part.untyped_storage().nbytes() for place, part in held.items() if place not in weights)
+    cost = ENCODERS["inceptionxml"].model_validate({"source": None, "options": options}).cost()
+    planned = sum(part.bytes for part in cost.graph(64 * 16, 64, gpu=False, half=False))
+    assert planned == pytest.approx(real, rel=0.15)

@@ -9,12 +9,11 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from megalabel.encoders import BagEncoder, InceptionEncoder, TransformerEncoder
+from megalabel.encoders import BagEncoder
+from megalabel.encoders.build import KINDS
 from megalabel.encoders.settings import ENCODERS, EncoderSettings, NgramSettings, make_encoder
 from megalabel.errors import SettingError
 from megalabel.recipes import load_recipe
-
-CLASSES = {"bag": BagEncoder, "inception": InceptionEncoder, "transformer": TransformerEncoder}
 
 
 def read(document):
@@ -23,7 +22,7 @@ def read(document):
 
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_options_are_the_arguments_of_the_class(kind):
-    arguments = {name: part.default for name, part in inspect.signature(CLASSES[kind]).parameters.items()}
+    arguments = {name: part.default for name, part in inspect.signature(KINDS[kind]).parameters.items()}
     assert arguments.pop("source") in ("auto", "minilm")
     assert dict(ENCODERS[kind]().options) == arguments | {"seed": None}
 

@@ -1,3 +1,5 @@
+"""Layers between an encoder and a head, against plain torch."""
+
 import torch
 from torch.nn.functional import layer_norm, linear, normalize
 
@@ -38,3 +40,17 @@ def test_unit_rows_have_the_value_and_gradient_of_torch(monkeypatch):
         results.append((value.detach(), rows.grad))
     assert torch.equal(results[0][0], results[1][0])
     torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-12, atol=1e-12)
+
+
+def test_the_layer_of_deepxml_starts_at_the_identity():
+    layer = make_projection("residual_identity", 5, 5, 0.0)
+    encoded = torch.randn(7, 5)
+    torch.testing.assert_close(layer(encoded), encoded + encoded.relu())
+    with torch.no_grad():
+        layer.weight.normal_()
+        layer.bias.normal_()
+    largest = torch.linalg.matrix_norm(layer.weight, ord=2)
+    expected = torch.stack([h + (layer.weight @ h / largest + layer.bias).relu() for h in encoded])
+    torch.testing.assert_close(layer(encoded), expected)
+    dropped = make_projection("residual_identity", 5, 5, 0.5)(torch.ones(100, 5))
+    assert set(dropped.flatten().tolist()) == {1.0, 3.0}

@@ -43,6 +43,7 @@ def same(actual, expected):
         (["heads.dual.dim=5", "heads.dual.projection=tanh"], {}, False),
         (["heads.dual.dim=5", "heads.dual.projection=linear", "heads.dual.normalise=false"], {}, False),
         (["heads.dual.projection=residual"], {}, False),
+        (["heads.dual.projection=residual_identity"], {}, False),
         (["heads.dual.query_matrix=true"], {"projection": 6}, True),
         (["heads.dual.query_matrix=true", "heads.dual.projection=residual", "heads.dual.normalise=false"], {}, True),
         (["encoder.query_length=24", "encoder.label_length=4"], {}, True),

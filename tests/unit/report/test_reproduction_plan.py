@@ -29,9 +29,9 @@ def test_texts_with_content_are_as_long_as_the_recipe_reads_them():
 
 def test_stages_count_too():
     cost = plan_reproduction("astec", TITLES).cost
-    surrogate, extreme = cost.whole.stages()
-    epochs = [stage.recipe.training.epochs for stage in (surrogate, extreme)]
-    assert cost.total_steps == epochs[0] * surrogate.steps + epochs[1] * extreme.steps
+    stages = cost.whole.stages()
+    assert [stage.recipe.training.epochs for stage in stages] == [20, 15, 10]
+    assert cost.total_steps == sum(stage.recipe.training.epochs * stage.steps for stage in stages)
 
 
 def test_an_encoder_of_unknown_size_leaves_the_cost_open(capsys):

@@ -47,6 +47,25 @@ def test_exact_negatives_are_the_best_wrong_labels(data):
     np.testing.assert_array_equal(actual.mined, want.ids)
 
 
+def test_negatives_by_score_with_bias_are_the_best_wrong_labels(data):
+    heads = "heads={classifier: {kind: free, bias: true, temperature: {value: 0.5}, loss: bce}}"
+    lists = {}
+    for bias in (False, True):
+        torch.manual_seed(0)
+        recipe = load_recipe("unidec-cpu", [*SMALL, heads, "predict={}", f"batching.negatives.bias={bias}"])
+        encoders = build_encoders(recipe, data)
+        texts = Texts.of(data, encoders)
+        network = build_network(recipe, encoders, len(data.labels)).eval()
+        torch.nn.init.normal_(network.head("classifier").bias, std=2)
+        lists[bias] = refresh(network, recipe.batching, data.train, texts.train, texts.labels, epoch=5, seed=7).mined
+    side = label_side(network, texts.labels)["classifier"]
+    scores = query_side(network, texts.train)["classifier"] @ side.vectors.T + side.bias
+    scores[torch.from_numpy(data.train.targets.toarray() > 0)] = -torch.inf
+    assert data.train.filter is None or not len(data.train.filter)
+    np.testing.assert_array_equal(lists[True], scores.topk(8).indices.numpy())
+    assert (lists[False] != lists[True]).mean() > 0.5
+
+
 @pytest.mark.parametrize("search", SEARCHES[1:])
 @pytest.mark.parametrize("order", ["clustered", "shuffled"])
 def test_approximate_negatives_are_wrong_labels_too_and_mostly_the_same(data, search, order):

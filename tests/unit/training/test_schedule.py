@@ -38,6 +38,28 @@ def test_values():
     assert Schedule("constant", total_steps=5).factor(4) == 1
 
 
+@pytest.mark.parametrize(("total", "share"), [(100, 0.33), (300, 0.3), (45, 0.2), (20, 1.0), (10, 0.2)])
+def test_one_cycle_is_that_of_torch(total, share):
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
+    theirs = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, max_lr=0.3, total_steps=total, pct_start=share, div_factor=10, final_div_factor=1e4,
+        cycle_momentum=False,
+    )  # fmt: skip
+    ours = Schedule("one_cycle", total_steps=total, warmup_steps=round(share * total))
+    for step in range(total):
+        assert 0.3 * ours.factor(step) == pytest.approx(theirs.get_last_lr()[0], rel=1e-9)
+        optimiser.step()
+        if step < total - 1:
+            theirs.step()
+
+
+def test_one_cycle_without_warmup_begins_at_its_peak():
+    for steps in (0, 1):
+        cycle = Schedule("one_cycle", total_steps=5, warmup_steps=steps)
+        assert [cycle.factor(0), cycle.factor(9)] == pytest.approx([1, 1e-5])
+    assert Schedule("one_cycle", total_steps=1).factor(0) == 1
+
+
 def test_milestones_multiply_what_the_schedule_says():
     plain = Schedule("linear", total_steps=20, warmup_steps=4)
     falling = Schedule("linear", total_steps=20, warmup_steps=4, milestones=(2, 10), milestone_factor=0.75)
@@ -74,6 +96,7 @@ def test_resume_needs_the_step_only():
         (Schedule("cosin", total_steps=5), "did you mean 'cosine'"),
         (Schedule("linear", total_steps=5, warmup_steps=6), "a warm-up of 6 steps in a training of 5"),
         (Schedule("linear", total_steps=0), "0"),
+        (Schedule("one_cycle", total_steps=5, final=0.5), "one_cycle has an end of its own"),
         (Schedule("linear", total_steps=5, final=1.5), "final is 1.5"),
     ],
 )

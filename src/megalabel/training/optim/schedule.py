@@ -18,6 +18,9 @@ DECAYS: dict[str, Callable[[float], float]] = {
     "linear": lambda progress: progress,
     "cosine": lambda progress: (1 - math.cos(math.pi * progress)) / 2,
 }
+ONE_CYCLE = "one_cycle"
+KINDS = (*DECAYS, ONE_CYCLE)
+_FIRST, _LAST = 0.1, 1e-5  # shares of the base rate at the first and at the last step of one cycle
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,13 @@ class Schedule:
 
     decay(x) is 0 (constant), x (linear) or (1 - cos(pi x)) / 2 (cosine; Loshchilov and
     Hutter, "SGDR", ICLR 2017, equation 5, without restarts). No step has rate zero before
-    T. The result is multiplied by ``milestone_factor`` for each of the ``milestones`` that the step has
+    T.
+
+    ``one_cycle`` rises from a tenth of the base rate at step 0 to the whole at step w - 1, and falls to 1e-5 of it at
+    step T - 1, both by the cosine: (1 - c) a + c b from a to b, with c = (1 - cos(pi x)) / 2 and x the share of the
+    way (Smith and Topin, "Super-Convergence", 2019; torch's OneCycleLR with div_factor 10 and momentum left alone).
+
+    The result is multiplied by ``milestone_factor`` for each of the ``milestones`` that the step has
     reached. The only state is the step number, so a resumed run needs nothing else.
 
     >>> schedule = Schedule("linear", total_steps=6, warmup_steps=2)
@@ -41,6 +50,9 @@ class Schedule:
     >>> halved = Schedule("constant", total_steps=6, milestones=(2, 4))
     >>> [halved.factor(step) for step in range(6)]
     [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+    >>> cycle = Schedule("one_cycle", total_steps=7, warmup_steps=3)
+    >>> [round(cycle.factor(step), 2) for step in range(7)]
+    [0.1, 0.55, 1.0, 0.85, 0.5, 0.15, 0.0]
     """
 
     kind: str = "linear"
@@ -54,10 +66,19 @@ class Schedule:
         """Return the factor of the base rate at a step."""
         self._check()
         reached = self.milestone_factor ** sum(step >= milestone for milestone in self.milestones)
+        if self.kind == ONE_CYCLE:
+            return reached * self._one_cycle(step)
         if step < self.warmup_steps:
             return reached * (step + 1) / (self.warmup_steps + 1)
         progress = (step - self.warmup_steps) / max(self.total_steps - self.warmup_steps, 1)
         return reached * (1 - (1 - self.final) * DECAYS[self.kind](min(progress, 1.0)))
+
+    def _one_cycle(self, step: int) -> float:
+        peak = max(self.warmup_steps - 1, 0)
+        if step < peak:
+            return _FIRST + (1 - _FIRST) * DECAYS["cosine"](step / peak)
+        progress = (step - peak) / max(self.total_steps - 1 - peak, 1)
+        return 1 - (1 - _LAST) * DECAYS["cosine"](min(progress, 1.0))
 
     def apply(self, step: int, optimisers: Iterable[Optimizer]) -> float:
         """Set the rate of every group of every optimiser for this step; return the factor.
@@ -72,8 +93,10 @@ class Schedule:
         return factor
 
     def _check(self) -> None:
-        if self.kind not in DECAYS:
-            raise SettingError(f"unknown schedule {self.kind!r}", remedy=nearest(self.kind, DECAYS))
+        if self.kind not in KINDS:
+            raise SettingError(f"unknown schedule {self.kind!r}", remedy=nearest(self.kind, KINDS))
+        if self.kind == ONE_CYCLE and self.final:
+            raise SettingError(f"final is {self.final}, but one_cycle has an end of its own", remedy="leave it out")
         if not 0 <= self.warmup_steps <= self.total_steps or self.total_steps < 1:
             what = f"a warm-up of {self.warmup_steps} steps in a training of {self.total_steps}"
             raise SettingError(what, remedy="choose a warm-up that fits in: training.warmup_steps, or training.warmup")
