@@ -91,6 +91,8 @@ def read_log(run: Path) -> list[dict[str, Any]]:
 
 
 def _changes(recipe: Any, epochs: Mapping[str, int]) -> list[str]:
+    from megalabel.recipes.effects import mines_once
+
     changes = []
     for stage, staged in recipe.stage_recipes():
         at, place = epochs[stage.name], f"stages.{stage.name}." if recipe.stages else ""
@@ -100,7 +102,8 @@ def _changes(recipe: Any, epochs: Mapping[str, int]) -> list[str]:
         if getattr(order, "double_at", ()):
             doubled = sorted({max(1, round(epoch * scale)) for epoch in order.double_at})
             changes.append(f"{place}batching.order.double_at={[epoch for epoch in doubled if epoch < at]}")
-        if (staged.batching.clusters or staged.batching.mines) and refresh.every_steps is None and refresh.every < 1000:
+        again = (staged.batching.clusters or staged.batching.mines) and not mines_once(staged)
+        if again and refresh.every_steps is None:
             every = max(1, round(refresh.every * scale))
             start = min(at - 1, round(refresh.start * scale))
             changes.append(f"{place}batching.refresh={{start: {start}, every: {every}}}")

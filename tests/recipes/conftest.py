@@ -8,6 +8,7 @@ import yaml
 
 from megalabel import Dataset
 from megalabel.recipes import list_recipes, load_recipe
+from megalabel.recipes.effects import mines_once
 from megalabel.recipes.load_recipe import make_recipe
 
 LABELS = 200  # enough for an approximate search to miss some
@@ -79,11 +80,12 @@ def small_document(name):
         alone = len(document["encoders"]) == 1
         encoder |= {"source": None, **{key: 9 - (key == "label_length") for key in lengths if alone or encoder[key]}}
         encoder["options"] |= OPTIONS[encoder["kind"]]
+    once = [mines_once(staged) for _, staged in recipe.stage_recipes()]
     sections = [stage["batching"] for stage in document["stages"]]
+    for section, frozen in zip(sections, once, strict=False):
+        shrink_batching(section, frozen)
     if not sections or not all("batch_size" in section for section in sections):
-        sections.append(document["batching"])
-    for section in sections:
-        shrink_batching(section)
+        shrink_batching(document["batching"], any(once))
     training = document["training"]
     training |= {"epochs": 2, "evaluate_every": 1}
     for section in (training, *(stage["training"] for stage in document["stages"])):
@@ -105,8 +107,8 @@ def small_document(name):
     return document
 
 
-def shrink_batching(section):
-    """Make the batches of a recipe, or of a stage, few and small."""
+def shrink_batching(section, frozen):
+    """Make the batches of a recipe, or of a stage, few and small; frozen vectors mine once."""
     section |= {"batch_size": 24} if "batch_size" in section else {}
     order = section.get("order", {})
     order = {"kind": order} if isinstance(order, str) else order
@@ -117,7 +119,7 @@ def shrink_batching(section):
     if order.get("double_at"):
         order["double_at"] = [1]
     if order.get("kind") == "clustered" or mined:
-        section["refresh"] = {"start": 0, "every": 1}
+        section["refresh"] = {"start": 0} if frozen else {"start": 0, "every": 1}
     if mined:
         negatives |= {"mined": min(mined, 3), "top": 6, "uniform": min(negatives.get("uniform", 0), 2)}
         search = negatives.setdefault("search", {"kind": "exact"})

@@ -49,6 +49,8 @@ ELSEWHERE = {
 }
 SAME = {("Training", "precision"): ["float32"]}  # values that mean the same on a CPU
 ANY = {"select", "k", "loss_positives", "rows", "source", "weights"}  # keys of which one other value is enough
+# Losses that are the same by definition: those of the first always, all of them if a text has one positive.
+EQUAL = ({"softmax", "sup_con"}, {"softmax", "sup_con", "decoupled_softmax"})
 # What to change first where the small run would not show a key.
 SHOWN: dict[str, dict[str, Any]] = {
     "training.patience": {
@@ -58,6 +60,7 @@ SHOWN: dict[str, dict[str, Any]] = {
     "training.select": {"training.epochs": 8, "training.encoder.lr": 0.05},
     "batching.batch_size": {"batching.min_batches": None},  # the smaller of the two counts
     "batching.min_batches": {"batching.batch_size": 40},
+    "batching.refresh.every": {"batching.order.double_at": [], "batching.refresh.start": 0},
 }
 METRICS = ["R@100", "PSP@5", "P@1", "R@10", "P@3", "P@5", "PSP@1", "PSP@3", "nDCG@3", "nDCG@1"]
 POOR = {"hnsw": {"M": 2, "ef_construction": 8, "ef_search": 8}, "ivf": {"nlist": 8, "nprobe": 1}}  # misses some labels
@@ -84,13 +87,21 @@ def get(node: Any, path: Keys) -> Any:
     return node
 
 
-def holds(document: Document, path: str) -> bool:
+def holds(document: Document, path: Keys) -> bool:
     """Return whether the sections that lead to a key are there."""
-    *parents, _ = path.split(".")
     try:
-        return get(document, tuple(parents)) is not None
+        return get(document, path[:-1]) is not None
     except KeyError:
         return False
+
+
+def shown_by(document: Document, path: Keys) -> Document:
+    """Return what to change first so that a small run shows a key, of the recipe or of a stage."""
+    of_stage = path[0] == "stages" and len(path) > 2
+    place, rest = (path[:2], path[2:]) if of_stage else ((), path)
+    key = ".".join(map(str, rest))
+    changes = {(*place, *other.split(".")): value for other, value in SHOWN.get(key, {}).items()}
+    return {keys: value for keys, value in changes.items() if holds(document, keys)}
 
 
 def put(document: Document, changes: dict[Any, Any]) -> Document:
@@ -138,7 +149,8 @@ def others(recipe: Recipe, document: Document, path: Keys) -> tuple[list[dict[An
     )
     if kinds:
         soon = {"batching.refresh": {"start": 0, "every": 1}} if not refreshed else {}
-        others = {name: kind for name, kind in kinds.items() if name != value}
+        same = next((set(equal) for equal in EQUAL[one_positive(document) :] if value in equal), set())
+        others = {name: kind for name, kind in kinds.items() if name not in (value, *same)}
         return [
             {path[:-1]: switched(document, path, kind), **(soon if name == "clustered" else {})}
             for name, kind in others.items()
@@ -158,6 +170,16 @@ def others(recipe: Recipe, document: Document, path: Keys) -> tuple[list[dict[An
     refresh = path == ("batching", "negatives", "mined") and not refreshed
     more = {"batching.refresh": {"start": 0, "every": 1}} if refresh else {}
     return [{path: choice, **more} for choice in choices if choice not in same], every
+
+
+def one_positive(document: Document) -> bool:
+    """Return whether no stage shows the losses more than one positive of a text."""
+    sections = [stage["batching"] for stage in document["stages"]] or [document["batching"]]
+    return all(
+        section.get("loss_positives") == "one"
+        or (section.get("labels") == "candidates" and section.get("positives", {}).get("pick") == "one")
+        for section in sections
+    )
 
 
 def literals(annotation: Any) -> list[Any]:
@@ -283,7 +305,9 @@ class Walk:
         if pair in ELSEWHERE or around in self.shown or (field == "source" and not every):  # which loads transformers
             return True
         key = ".".join(map(str, path))
-        base = put(document, {path: value for path, value in SHOWN.get(key, {}).items() if holds(document, path)})
+        base = put(document, shown_by(document, path))
+        if base != document and self.outcome(base) is None:  # every stage sets its own
+            base = document
         expected = self.outcome(base)
         assert expected is not None, f"{key}: the run to compare with is refused: {self.refusal}"
         changes, all_count = others(recipe, base, path)

@@ -10,6 +10,7 @@ import megalabel as ml
 import megalabel.recipes
 from megalabel.__main__ import main
 from megalabel.recipes import load_recipe
+from megalabel.recipes.effects import mines_once
 from megalabel.training.run_log import read_log
 
 NAMES = sorted(path.stem for path in Path(megalabel.recipes.__file__).parent.rglob("*.yaml"))
@@ -46,7 +47,7 @@ def small(recipe):
         if getattr(batching.order, "double_at", ()):
             wanted["batching.order.double_at"] = [1]
         if batching.clusters or batching.mines:
-            wanted["batching.refresh"] = {"start": 0, "every": 1}
+            wanted["batching.refresh"] = {"start": 0} if mines_once(staged) else {"start": 0, "every": 1}
         if training.warmup_steps is not None:
             wanted["training.warmup_steps"] = 1
         if training.milestones:

@@ -93,6 +93,11 @@ class Batching(Settings):
         return self
 
     @property
+    def one_positive(self) -> bool:
+        """Whether a loss never sees more than one positive of a query."""
+        return self.loss_positives == "one" or self.loss_positives == 1
+
+    @property
     def clusters(self) -> bool:
         """Whether batches are clusters of similar queries."""
         return isinstance(self.order, ClusteredOrder)
@@ -122,32 +127,37 @@ class Batching(Settings):
         """How many wrong labels of each query BM25 finds before training; 0 without such negatives."""
         return 0
 
-    def refresh_due(self, epoch: int, step: int = 0, place: int = 0) -> bool:
+    def refresh_due(self, epoch: int, step: int = 0, place: int = 0, *, frozen: bool = False) -> bool:
         """Return whether clusters and negatives are computed now.
 
         Args:
             epoch: the epoch of the next step, counted from 0.
             step: steps so far.
             place: those of them that belong to this epoch.
+            frozen: training does not change the vectors that find negatives, so once is enough.
         """
         since = epoch - self.refresh.start
         if since < 0 or not (self.clusters or self.mines):
             return False
+        if frozen:
+            return since == 0 and place == 0
         if self.refresh.every_steps is not None:
             return (since == 0 and place == 0) or step % self.refresh.every_steps == 0
         doubled = isinstance(self.order, ClusteredOrder) and epoch in self.order.double_at
         return place == 0 and (since % self.refresh.every == 0 or doubled)
 
-    def refresh_count(self, epochs: int, steps: int = 1) -> int:
+    def refresh_count(self, epochs: int, steps: int = 1, *, frozen: bool = False) -> int:
         """Return how often that happens in a training, given its epochs and the steps of each."""
+        if not (self.clusters or self.mines):
+            return 0
+        if frozen:
+            return int(self.refresh.start < epochs)
         if self.refresh.every_steps is None:
-            if not (self.clusters or self.mines):
-                return 0
             regular = range(self.refresh.start, epochs, self.refresh.every)
             doubled = set(self.order.double_at) if isinstance(self.order, ClusteredOrder) else set()
             return len(regular) + sum(self.refresh.start <= at < epochs and at not in regular for at in doubled)
         first, last = self.refresh.start * steps, epochs * steps - 1
-        if first > last or not self.refresh_due(self.refresh.start, 0):
+        if first > last:
             return 0
         period = self.refresh.every_steps
         return last // period - first // period + 1
@@ -314,6 +324,11 @@ class CandidateBatching(SampledBatching):
     """Each query is scored against a list of its own; see :class:`megalabel.batching.CandidateBuilder`."""
 
     labels: Literal["candidates"] = "candidates"
+
+    @property
+    def one_positive(self) -> bool:
+        """Whether a loss never sees more than one positive of a query."""
+        return super().one_positive or self.positives.pick == "one"
 
     @model_validator(mode="after")
     def _check_candidates(self) -> CandidateBatching:

@@ -13,6 +13,7 @@ from megalabel.data.hold_out import held_out_size
 from megalabel.encoders.text_size import TextSize
 from megalabel.errors import SettingError
 from megalabel.network.fit import make_ngrams
+from megalabel.recipes.effects import mines_once
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -256,7 +257,8 @@ class Workload:
     @property
     def refreshes(self) -> int:
         """How often clusters and hard negatives are computed."""
-        return self.recipe.batching.refresh_count(self.recipe.training.epochs, self.steps)
+        recipe = self.recipe
+        return recipe.batching.refresh_count(recipe.training.epochs, self.steps, frozen=mines_once(recipe))
 
     @property
     def pool(self) -> int:

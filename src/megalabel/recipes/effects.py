@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from megalabel.recipes.optimisers import AdamWSettings
+from megalabel.settings import Settings
 
 if TYPE_CHECKING:
     from megalabel.encoders.settings import BaseEncoderSettings
     from megalabel.heads.dense import DenseSettings
     from megalabel.recipes.schema import Recipe, Stage
-    from megalabel.settings import Settings
 
-__all__ = ["refuse_idle"]
+__all__ = ["mines_once", "refuse_idle"]
 
 _OF_THE_RUN = ("validation", "refit", "device")  # of training: one value for all stages
 
@@ -29,6 +29,7 @@ def refuse_idle(recipe: Recipe) -> None:
         _check_mining(place, staged)
     resolved = [staged for _, staged in stages]
     _check_frozen(recipe, resolved)
+    _check_positives(recipe, resolved)
     _check_optimisers(recipe, stages)
     _check_lengths(recipe, resolved)
     if not any(encoder.has_layers for encoder in recipe.encoders.values()):
@@ -45,6 +46,8 @@ def _check_stages(recipe: Recipe, stages: list[tuple[Stage, Recipe]]) -> None:
         for key in _OF_THE_RUN:
             if key in stage.training:
                 raise ValueError(f"stage {stage.name}: training.{key} holds for the whole run: set it in training")
+        if isinstance(stage.heads, tuple) and set(stage.heads) == set(recipe.heads):
+            raise ValueError(f"stage {stage.name}: heads has no effect: it names all heads of the recipe")
     used = {name for stage, staged in stages if not isinstance(stage.heads, dict) for name in staged.heads}
     for name in recipe.heads:
         if name not in used:
@@ -55,28 +58,35 @@ def _check_stages(recipe: Recipe, stages: list[tuple[Stage, Recipe]]) -> None:
         if gap is not None:
             raise ValueError(f"stage {stages[gap][0].name}: no head reads {name}, which a later stage takes over")
     for section in ("batching", "training"):
-        keys = [set(_leaves(getattr(stage, section))) for stage in recipe.stages]
-        for path in sorted(set.intersection(*keys)):
-            if _is_set(getattr(recipe, section), path):
+        settings = getattr(recipe, section)
+        for path in _written(settings):
+            if all(_replaces(getattr(stage, section), settings, path) for stage in recipe.stages):
                 raise ValueError(f"{section}.{'.'.join(path)} has no effect: every stage sets its own")
 
 
-def _leaves(document: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for key, value in document.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, (*path, key))
-        else:
+def _written(settings: Settings, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the keys that may be left out and are not at their default; a choice of kind among them."""
+    for key, field in type(settings).model_fields.items():
+        value = getattr(settings, key)
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        if isinstance(value, Settings):
+            if type(value) is not type(default) and not field.is_required():
+                yield from ((*path, key, choice) for choice in ("kind", "pick") if hasattr(value, choice))
+            yield from _written(value, (*path, key))
+        elif not field.is_required() and key not in ("kind", "labels", "pick") and value != default:
             yield (*path, key)
 
 
-def _is_set(settings: Any, path: tuple[str, ...]) -> bool:
-    """Return whether a key that may be left out is there and not at its default."""
-    for key in path[:-1]:
-        settings = getattr(settings, key, None)
-    field = type(settings).model_fields.get(path[-1]) if settings is not None else None
-    if field is None or field.is_required() or path[-1] in ("kind", "labels", "pick"):
-        return False
-    return bool(getattr(settings, path[-1]) != field.get_default(call_default_factory=True))
+def _replaces(stage: Any, settings: Any, path: tuple[str, ...]) -> bool:
+    """Return whether a stage has a value of its own for a key, or another kind of the section that holds it."""
+    for key in path:
+        if not isinstance(stage, Mapping):
+            return True  # a plain word or null stands for the whole section
+        if key not in stage:
+            return any(stage.get(choice, getattr(settings, choice, None)) != getattr(settings, choice, None)
+                       for choice in ("kind", "pick"))  # fmt: skip
+        stage, settings = stage[key], getattr(settings, key, None)
+    return True
 
 
 # ------------------------------------------------------------------ parts that are not trained
@@ -105,11 +115,30 @@ def _check_freeze(place: str, recipe: Recipe) -> None:
 
 
 def _check_mining(place: str, recipe: Recipe) -> None:
-    """Refuse biases of mined labels if the head that finds them has none."""
-    heads = recipe.label_heads
-    name = next((name for name, head in heads.items() if head.reads_text), next(iter(heads), ""))
-    if recipe.batching.mining is not None and recipe.batching.mining.bias and name and not heads[name].bias:
+    """Refuse biases of mined labels if the head that finds them has none, and a rhythm if they are always the same."""
+    name, mining = _mining_head(recipe), recipe.batching.mining
+    if mining is not None and mining.bias and name and not recipe.label_heads[name].bias:
         raise ValueError(f"{place}batching.negatives.bias has no effect: {name}, which finds the labels, has no bias")
+    if mines_once(recipe):
+        reason = f"{name}, which finds the negatives, is not trained, so they are mined once"
+        _require(recipe.batching.refresh, ("every", "every_steps"), f"{place}batching.refresh", reason)
+
+
+def _mining_head(recipe: Recipe) -> str:
+    """Return the head that finds negatives, as :meth:`megalabel.network.network.Network.mining_head` chooses it."""
+    heads = recipe.label_heads
+    return next((name for name, head in heads.items() if head.reads_text), next(iter(heads), ""))
+
+
+def mines_once(recipe: Recipe) -> bool:
+    """Return whether mining again would find the same negatives: the stage does not train the head that finds them."""
+    name = _mining_head(recipe)
+    if recipe.batching.mining is None or recipe.batching.clusters or not name:
+        return False
+    encoders, heads = _trained(recipe)
+    read = recipe.label_heads[name].encoders_read(next(iter(recipe.encoders)))
+    own = name in heads and (heads[name].has_table or heads[name].has_weights)
+    return not own and not read & set(encoders)
 
 
 def _check_frozen(recipe: Recipe, stages: list[Recipe]) -> None:
@@ -127,6 +156,16 @@ def _check_frozen(recipe: Recipe, stages: list[Recipe]) -> None:
     for name, head in recipe.dense_heads.items():
         if name not in heads:
             _require(head, head.noise_keys, f"heads.{name}", f"{name} is not trained")
+
+
+def _check_positives(recipe: Recipe, stages: list[Recipe]) -> None:
+    """Refuse what a loss does with several positives if no stage shows it more than one."""
+    for name, head in recipe.dense_heads.items():
+        trained = [stage for stage in stages if name in _trained(stage)[1]]
+        if head.loss is None or head.space is not None or head.loss.symmetric is not None:
+            continue
+        if all(stage.batching.one_positive for stage in trained):
+            _require(head.loss, ("positives", "balanced"), f"heads.{name}.loss", "it sees one positive of each text")
 
 
 def _require(settings: Settings, keys: Iterable[str], place: str, reason: str) -> None:

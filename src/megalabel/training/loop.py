@@ -23,6 +23,7 @@ from megalabel.batching.pool import PoolBuilder
 from megalabel.errors import DataError, SettingError
 from megalabel.memory import trim_memory
 from megalabel.network.vectors import EncodedTexts
+from megalabel.recipes.effects import mines_once
 from megalabel.training.optim import clip_gradients, make_optimisers, sum_gradients
 from megalabel.training.optim.schedule import Schedule
 from megalabel.training.refresh import Refreshed, refresh
@@ -188,7 +189,8 @@ class Loop:
 
     def _refresh_if_due(self) -> bool:
         """Compute clusters and hard negatives from the current weights when it is time; return whether it was."""
-        if not self.recipe.batching.refresh_due(self.epoch, self.step, self.place):
+        frozen = mines_once(self.recipe)
+        if not self.recipe.batching.refresh_due(self.epoch, self.step, self.place, frozen=frozen):
             return False
         with self.pause():
             self.refreshed = refresh(
