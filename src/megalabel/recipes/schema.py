@@ -16,6 +16,7 @@ from megalabel.heads import FittedSettings
 from megalabel.heads.dense import DenseSettings
 from megalabel.heads.head import NGRAMS, AnyHead
 from megalabel.heads.memory import MemorySettings
+from megalabel.metrics.evaluate import METRICS
 from megalabel.network.network import ENCODER
 from megalabel.network.spaces import AnySpace
 from megalabel.recipes.effects import refuse_idle
@@ -61,6 +62,13 @@ class Training(Settings):
         if len(set(self.milestones)) < len(self.milestones):
             raise ValueError("milestones: each epoch once")
         return self
+
+    @field_validator("select")
+    @classmethod
+    def _check_select(cls, value: str) -> str:
+        if value not in METRICS:
+            raise ValueError(nearest(value, METRICS))
+        return value
 
     @field_validator("encoder", "tables", "heads", mode="before")
     @classmethod
