@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from megalabel.errors import DataError, WriteError
+from megalabel.errors import DataError, MegalabelError, WriteError
 from megalabel.files import make_folder, writing
 from megalabel.locks import holding
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe
@@ -25,7 +25,7 @@ __all__ = ["fingerprint", "identify", "on_device", "prepare_folder"]
 def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) -> None:
     """Make the run folder, hold it, and write the resolved recipe; or refuse to mix two runs.
 
-    If ``lock`` is left by an exception before the first step of a new run, what was made is removed again.
+    If a mistake of the user ends ``lock`` before the first step of a new run, what was made is removed again.
     """
     known, own = folder / "recipe.yaml", ("model", "checkpoints", "metrics.jsonl")
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -52,7 +52,7 @@ def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) 
     begun = any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*"))
     if known.is_file() and (begun or (folder / "model").exists()):
         raise WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
-    lock.push(lambda kind, error, trace: None if kind is None else _remove_unused(folder, missing))
+    lock.push(lambda _, error, __: _remove_unused(folder, missing) if isinstance(error, MegalabelError) else None)
     with writing(known) as out:
         out.write(dump_recipe(recipe).encode())
 
