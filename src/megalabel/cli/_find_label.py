@@ -46,9 +46,8 @@ def find_label(name: str, labels: Labels) -> int:
         if ids:
             listed = ", ".join(f"{i} {shorten(labels.texts[i])!r}" for i in ids[:_LISTED])
             more = f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else ""
-            raise SettingError(
-                f"{shorten(name)!r} matches {len(ids)} labels: {listed}{more}", remedy="give the id of one"
-            )
+            what = f"{shorten(name)!r} matches {len(ids)} labels: {listed}{more}"
+            raise SettingError(what, remedy="give the id of one")
     raise SettingError(f"no label has the uid, text or id {shorten(name)!r}", remedy=_nearest(folded, labels.texts))
 
 
