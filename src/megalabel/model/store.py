@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "carry_heads",
+    "check_weights",
     "find_model",
     "load_encoders",
     "load_head_tensors",
@@ -184,6 +185,16 @@ def _load_parts(place: Path, device: str, *, exact: bool) -> tuple[Parts, int, l
     parts = Parts(recipe, network, labels, card["weights"], stats, fitted, fusion, removed, indexes)
     sequence = card.get("sequence", 0)
     return parts, sequence, read_changes(place, sequence)
+
+
+def check_weights(folder: Path) -> None:
+    """Raise a DataError if encoders, heads or labels of a saved model are not as they were saved."""
+
+    def check() -> None:
+        hashes, parts = _read_card(folder / "model.json")["sha256"], (f"{ENCODERS}/", HEADS, LABELS)
+        _check_files(folder, {name: hashes[name] for name in hashes if name.startswith(parts)})
+
+    read_whole(folder, "model.json", check)
 
 
 def save_encoders(network: Network, folder: Path, drop: Sequence[str] = ()) -> None:

@@ -26,6 +26,8 @@ from megalabel.types import LABELS
 
 __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
 
+LONGEST = 100  # bytes of the name of a part, which becomes that of a folder
+
 
 class Training(Settings):
     """The loop."""
@@ -110,7 +112,7 @@ class Stage(Settings):
 
     renamed: ClassVar[Mapping[str, str]] = {"changes": "heads, batching, training", "clusters": "space"}
 
-    name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
+    name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", max_length=LONGEST)]
     space: str | None = None  # its labels are the groups of this space
     init_from: str | None = None  # an earlier stage, or the folder of a run; None: the stage before
     freeze: tuple[str, ...] = ()  # encoders and heads that are not trained
@@ -261,10 +263,9 @@ class Recipe(Settings):
         for name, fitted in self.fitted_heads.items():
             if isinstance(fitted, MemorySettings):
                 _known(f"heads.{name}.features", fitted.features, [NGRAMS, *self.label_heads])
-        for section in ("heads", "encoders"):
+        for section in ("heads", "encoders", "spaces"):
             for name in getattr(self, section):
-                if name in ("", "all", NGRAMS) or "." in name or hasattr(ModuleDict, name):
-                    raise ValueError(f"{section}.{name}: choose another name, {name!r} has a meaning of its own")
+                _check_name(section, name)
         if self.ngrams.options() and not any(head.reads_ngrams for head in self.fitted_heads.values()):
             raise ValueError("ngrams has no effect: no head reads n-grams")
         used = {head.encoder or next(iter(self.encoders)) for head in self.dense_heads.values()}
@@ -331,6 +332,14 @@ class Recipe(Settings):
         if not (info.context or {}).get("stage"):
             refuse_idle(self)
         return self
+
+
+def _check_name(section: str, name: str) -> None:
+    """Raise a ValueError if a part cannot have this name: it names its files in a model, too."""
+    if section != "spaces" and (name in ("", "all", NGRAMS) or "." in name or hasattr(ModuleDict, name)):
+        raise ValueError(f"{section}.{name}: choose another name, {name!r} has a meaning of its own")
+    if set(name) & set("/\\:") or not name.strip(".") or not name.isprintable() or len(name.encode()) > LONGEST:
+        raise ValueError(f"{section}: {name!r:.60} cannot be the name of a folder; choose another")
 
 
 def _known(key: str, name: str | None, names: Iterable[str]) -> None:
