@@ -21,18 +21,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from megalabel.cli import app
     from megalabel.errors import MegalabelError
 
+    _open_missing_streams()
+    if not _has_folder():  # torch cannot be loaded there
+        return _say("the current folder was removed; change to one that exists", 2)
     try:
         code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
-        if sys.stdout is not None:  # closed by the caller
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
+    except SystemExit as error:
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return _drop_output()  # so do the parser and the tables of the command line
     except MegalabelError as error:
         return _say(str(error), 2)
     except KeyboardInterrupt:
         return _say("stopped", 130)
     except BrokenPipeError:  # the reader of our output has gone, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _drop_output()
     except Exception as error:
         if _lacks_memory(error):
             return _say(_NO_MEMORY, 2)
@@ -56,8 +61,37 @@ def _lacks_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(part in text for part in _MEMORY))
 
 
+def _has_folder() -> bool:
+    """Say if the current folder exists."""
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _open_missing_streams() -> None:
+    """Give a place to what is printed where the caller has closed standard output or standard error."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+
+
+def _drop_output() -> int:
+    """Let what is still to be printed vanish, because its reader has gone."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return 0
+
+
 def _say(line: str, code: int) -> int:
-    print(f"megalabel: {line}", file=sys.stderr)  # noqa: T201
+    try:
+        print(f"megalabel: {line}", file=sys.stderr, flush=True)  # noqa: T201
+    except OSError:  # a reader that has gone, a full disk: the exit code is all that is left
+        _drop_output()
     return code
 
 

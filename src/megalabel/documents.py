@@ -38,8 +38,9 @@ Result = TypeVar("Result")
 
 DEEPEST = 100  # lists and objects inside each other
 LARGEST = 1 << 28  # bytes of a document
+DIGITS = 4_000  # of a whole number
 _KEY = re.compile(rb'"\s*:')
-_WHOLE = re.compile(r"-?[0-9]{1,4000}")
+_WHOLE = re.compile(rf"-?[0-9]{{1,{DIGITS}}}")
 _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,4})?|nan|inf(?:inity)?)", re.IGNORECASE)
 
 
@@ -132,12 +133,16 @@ def parse_json(data: bytes, path: str | PathLike[str], line: int | None = None) 
     if len(data) > LARGEST:
         raise DataError(f"this document has over {LARGEST >> 20} MiB", path=path)
     try:
-        document = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        text = data.decode("utf-8-sig")
+        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_whole)
+    except _LongNumberError as error:
+        line = line or text.count("\n", 0, text.find(error.number)) + 1
+        raise DataError(str(error), path=path, line=line) from None
     except json.JSONDecodeError as error:
         raise DataError(f"invalid JSON ({error.msg})", path=path, line=line or error.lineno) from error
     except RecursionError as error:
         raise _too_deep(path, line) from error
-    except ValueError as error:  # a duplicate key, a constant, not UTF-8, a number of too many digits
+    except ValueError as error:  # a duplicate key, a constant, not UTF-8
         what = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         raise DataError(f"invalid JSON ({what})", path=path, line=line) from error
     if _is_deep(document):
@@ -178,6 +183,9 @@ def parse_yaml(text: str, path: str | PathLike[str] | None = None) -> Any:
 
     try:
         return yaml.load(text, _strict_loader())
+    except SettingError as error:  # about a value
+        error.path, error.line = path, None if path is None else error.line
+        raise
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None or path is None else mark.line + 1
@@ -186,7 +194,7 @@ def parse_yaml(text: str, path: str | PathLike[str] | None = None) -> Any:
     except RecursionError as error:
         raise SettingError(f"this is nested over {DEEPEST} deep", path=path) from error
     except (ValueError, LookupError, TypeError, OverflowError, AttributeError) as error:
-        # a date that is none, a number of too many digits, a tag that does not fit its value
+        # a tag that does not fit its value
         raise SettingError(f"a value cannot be read ({str(error).splitlines()[0]})", path=path) from error
 
 
@@ -216,10 +224,27 @@ def _strict_loader() -> Any:
                 keys.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
             return super().construct_mapping(node, deep)
 
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            read = super().construct_object
+            return _read_scalar(node, read) if isinstance(node, yaml.ScalarNode) else read(node, deep)
+
     def _problem(what: str, place: Any) -> yaml.MarkedYAMLError:
         return yaml.constructor.ConstructorError(problem=what, problem_mark=place.start_mark)
 
     return Loader
+
+
+def _read_scalar(node: Any, read: Callable[[Any], Any]) -> Any:
+    """Return the value of a scalar of YAML; a SettingError with its line if there is none."""
+    try:
+        if node.tag == "tag:yaml.org,2002:int":
+            _check_digits(node.value)
+        return read(node)
+    except _LongNumberError as error:
+        raise SettingError(str(error), line=node.start_mark.line + 1) from None
+    except (ValueError, LookupError, OverflowError) as error:  # a date that is none, a tag that does not fit
+        what = f"{node.value!r:.60} cannot be read, {error!s:.60}"
+        raise SettingError(what, line=node.start_mark.line + 1) from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -228,6 +253,24 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         raise ValueError(f"duplicate key {next(key for key in keys if keys.count(key) > 1)!r:.60}")
     return document
+
+
+class _LongNumberError(ValueError):
+    """A whole number of more digits than anything needs; to read it takes time that grows with their square."""
+
+    def __init__(self, number: str) -> None:
+        super().__init__(f"a number of {len(number.lstrip('+-')):,} digits is too long")
+        self.number = number
+
+
+def _check_digits(number: str) -> None:
+    if len(number) > DIGITS:
+        raise _LongNumberError(number)
+
+
+def _whole(number: str) -> int:
+    _check_digits(number)
+    return int(number)
 
 
 def _no_constant(name: str) -> NoReturn:

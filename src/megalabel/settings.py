@@ -108,7 +108,7 @@ def first_error(error: ValidationError) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if not place:
         return message
-    value = f" is {first['input']!r}" if isinstance(first["input"], str | int | float) else ""
+    value = f" is {first['input']!r:.60}" if isinstance(first["input"], str | int | float) else ""
     return f"{'.'.join(place)}{value}: {message[0].lower()}{message[1:]}"
 
 

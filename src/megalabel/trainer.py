@@ -22,7 +22,15 @@ from megalabel.files import writing_folder
 from megalabel.fusion import FusedScores, Fusion, TreeFusion
 from megalabel.model import LabelStats, Model
 from megalabel.model.changing import changing
-from megalabel.model.store import ENCODERS, carry_heads, find_model, load_encoders, save_encoders, save_head_tensors
+from megalabel.model.store import (
+    ENCODERS,
+    carry_heads,
+    check_weights,
+    find_model,
+    load_encoders,
+    save_encoders,
+    save_head_tensors,
+)
 from megalabel.network.fit import fit_heads
 from megalabel.network.spaces import LabelSpace, group_dataset
 from megalabel.network.texts import TextTokens
@@ -108,6 +116,7 @@ def train_rank(
     device = find_device(ranks.device(recipe.training.device))  # before anything else is done
     say = say if ranks.first else lambda line: None
     _check_labels(recipe, data, say)
+    _check_sources(recipe)
     folder = Path(out)
     with ExitStack() as lock:
         ranks.on_rank0(lambda: prepare_folder(folder, recipe, resume, lock))
@@ -184,7 +193,7 @@ class _Run:
         for stage, recipe in self.recipe.stage_recipes():
             trained.clear()  # the next stage needs the memory
             name = f"{part}-{stage.name}" if self.recipe.stages else part
-            source = self._source(stage, recipe, folders)
+            source = self._source(recipe, folders)
             spaces, staged = self._spaces(stage, recipe, data, source)
             count = epochs.get(stage.name, recipe.training.epochs)
             trained.append(self._phase(recipe, staged, spaces, name, count, source))
@@ -195,18 +204,12 @@ class _Run:
                 self.ranks.on_rank0(partial(_save_stage, *trained[0], folders[stage.name], stage.drop))
         return _Trained(*trained[0], lengths)
 
-    def _source(self, stage: Stage, recipe: Recipe, folders: Mapping[str, Path]) -> Path | None:
+    def _source(self, recipe: Recipe, folders: Mapping[str, Path]) -> Path | None:
         """Return the folder a stage begins from: an earlier stage, a run, or None for a start from scratch."""
         wanted = recipe.init_from
         if wanted is None:
             return list(folders.values())[-1] if folders else None
-        if wanted in folders:
-            return folders[wanted]
-        if not Path(wanted).exists():
-            hint = nearest(wanted, folders) if folders else "give the folder of a finished run"
-            what = f"init_from is {wanted!r}, which is neither an earlier stage nor a run"
-            raise SettingError(f"stage {stage.name}: {what}", remedy=hint)
-        return find_model(wanted)
+        return folders[wanted] if wanted in folders else find_model(wanted)
 
     def _spaces(
         self, stage: Stage, recipe: Recipe, data: Dataset, source: Path | None
@@ -323,6 +326,20 @@ def _augmented(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dat
             line = f"{checked.texts:,} label texts are train texts too; {checked.share:.1%} of their targets are right"
             say(line + ("; if it does not help, try augment.targets=self" if checked.share < UNLIKE else ""))
     return augmented
+
+
+def _check_sources(recipe: Recipe) -> None:
+    """Refuse a stage that begins from what is neither an earlier stage nor a saved model, whole and undamaged."""
+    earlier: list[str] = []
+    for stage, staged in recipe.stage_recipes():
+        wanted = staged.init_from
+        if wanted is not None and wanted not in earlier:
+            if not Path(wanted).exists():
+                hint = nearest(wanted, earlier) if earlier else "give the folder of a finished run"
+                what = f"stage {stage.name}: init_from is {wanted!r}, no earlier stage and no run"
+                raise SettingError(what, remedy=hint)
+            check_weights(find_model(wanted))
+        earlier.append(stage.name)
 
 
 def _check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> None:

@@ -24,3 +24,9 @@ def test_unknown_label(call, trained):
     code, _, err = call("explain", trained, "--text", TEXT, "--label", "xyzzy")
     assert code == 2
     assert "no label has the uid, text or id 'xyzzy'" in err
+
+
+def test_a_label_of_very_many_digits(call, trained):
+    code, _, err = call("explain", trained, "--text", TEXT, "--label", "9" * 5000)
+    assert code == 2
+    assert "no label has the uid, text or id '9999" in err and len(err) < 300

@@ -40,7 +40,7 @@ def test_largest_seed_trains(call, settings, tmp_path):
     [
         ("a:\n" + "".join(" " * depth + "a:\n" for depth in range(1, 3_000)), "nested"),
         ("[" * 3_000, "nested"),
-        (f"name: x\nseed: {'7' * 6_000}\n", "cannot be read"),
+        (f"name: x\nseed: {'7' * 6_000}\n", "recipe.yaml:2: a number of 6,000 digits is too long"),
         ("name: x\nname: y\n", "recipe.yaml:2: this is not YAML (duplicate key 'name')"),
     ],
 )

@@ -101,7 +101,14 @@ def write_set(folder, labels, train=(("red shoe", [0]), ("blue hat", [1])) * 20,
 )
 def test_wrong_settings(train, tmp_path, changes, words):
     assert refused(train(*changes), *words)
-    assert not list((tmp_path / "run").glob("checkpoints/*/*"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_leaves_other_files_alone(train, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    assert refused(train("batching.batch_size=5000"))
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
 
 
 def test_a_mistake_leaves_the_folder_usable(train, tmp_path):

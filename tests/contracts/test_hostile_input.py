@@ -25,6 +25,7 @@ from megalabel.data.save import save
 from megalabel.errors import MegalabelError
 from megalabel.index import IvfIndex, load_index
 from megalabel.model.predict_file import read_texts
+from megalabel.model.store import read_labels
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe, make_recipe
 from megalabel.training.checkpoint import load_checkpoint, save_checkpoint
 
@@ -266,6 +267,22 @@ def test_forged_model_cards(saved, tmp_path, data):
     (place / "model.json").write_text(json.dumps(sealed(data.draw(forged(card)))))
     with one_line():
         load_and_use(place)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [*((key, number) for key in ("labels", "trained", "sequence", "points") for number in (2**70, 2**63, 2**53)),
+     ("labels", 0), ("labels", 10**6), ("trained", 10**6), ("points", 0)],
+)  # fmt: skip
+def test_model_cards_agree_with_the_labels(saved, tmp_path, key, value):
+    place = tmp_path / "model"
+    shutil.copytree(saved, place)
+    card = json.loads((saved / "model.json").read_bytes())
+    (place / "model.json").write_text(json.dumps(sealed({**card, key: value})))
+    for read in (ml.Model.load, read_labels):
+        with pytest.raises(MegalabelError, match=rf"model\.json: .*{key} is") as error:
+            read(place)
+        assert "\n" not in str(error.value)
 
 
 @some

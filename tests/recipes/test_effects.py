@@ -169,6 +169,19 @@ def test_names_with_a_meaning_of_their_own(name):
         assert words in refusal(lambda: recipe(encoders={name: BAG}))
 
 
+@pytest.mark.parametrize("name", ["/tmp/elsewhere", "a/b", "a\\b", "C:x", "a\0b", "a\nb", "x" * 101, "\ud800"])
+def test_names_that_no_folder_can_have(name):
+    """Encoders, fitted heads and spaces are folders of a model; a name must not lead out of it."""
+    for sections in ({"heads": {name: TEXT}}, {"encoders": {name: BAG}}, {"spaces": {name: {"size": 3}}}):
+        assert "cannot be the name of a folder" in refusal(lambda sections=sections: recipe(**sections))
+    assert "stages" in refusal(lambda: recipe(stages=[{"name": name}]))
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_names_of_spaces_that_lead_elsewhere(name):
+    assert "cannot be the name of a folder" in refusal(lambda: recipe(spaces={name: {"size": 3}}))
+
+
 def test_stages_may_each_set_what_a_recipe_must_have():
     stages = [{"name": "a", "training": {"epochs": 2}}, {"name": "b", "training": {"epochs": 3}}]
     assert [staged.training.epochs for _, staged in recipe(stages=stages).stage_recipes()] == [2, 3]

@@ -133,3 +133,23 @@ def test_patience_stops_training_without_improvement(data, tmp_path):
     train("depsl-cpu", data, tmp_path / "run", changes=[*changes, "training.patience=2"])
     log = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [record["epoch"] for record in log if "val" in record] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("file", ["heads.safetensors", "encoders/encoder/bag.safetensors", "labels.jsonl.gz"])
+def test_a_damaged_run_is_nothing_to_begin_from(data, tmp_path, file):
+    train("unidec-cpu", data, tmp_path / "first", changes=SMALL)
+    path = tmp_path / "first" / "model" / file
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"{file}: this file is not as it was saved"):
+        train("unidec-cpu", data, tmp_path / "second", changes=[*SMALL, f"init_from={tmp_path / 'first'}"])
+    assert not (tmp_path / "second").exists()
+
+
+def test_sources_of_all_stages_are_checked_before_the_first(recipe, data, tmp_path):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(RECIPE.replace("{name: both,", "{name: both, init_from: dul,"))
+    with pytest.raises(SettingError, match="did you mean 'dual'"):
+        train(str(path), data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

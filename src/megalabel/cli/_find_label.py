@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["find_label", "shorten"]
 
+_ID = re.compile("[0-9]{1,18}")
 _LISTED = 3  # labels listed in a message
 
 
@@ -33,7 +35,7 @@ def find_label(name: str, labels: Labels) -> int:
     rules: tuple[Callable[[], list[int]], ...] = (
         lambda: [i for i, uid in enumerate(labels.uids) if uid == name],
         lambda: [i for i, text in enumerate(labels.texts) if text == name],
-        lambda: [int(name)] if name.isascii() and name.isdigit() and int(name) < len(labels) else [],
+        lambda: [int(name)] if _ID.fullmatch(name) and int(name) < len(labels) else [],
         lambda: [i for i, text in enumerate(labels.texts) if text.casefold().strip() == folded],
         lambda: [i for i, text in enumerate(labels.texts) if folded in text.casefold()],
     )
@@ -44,8 +46,9 @@ def find_label(name: str, labels: Labels) -> int:
         if ids:
             listed = ", ".join(f"{i} {shorten(labels.texts[i])!r}" for i in ids[:_LISTED])
             more = f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else ""
-            raise SettingError(f"{name!r} matches {len(ids)} labels: {listed}{more}", remedy="give the id of one")
-    raise SettingError(f"no label has the uid, text or id {name!r}", remedy=_nearest(folded, labels.texts))
+            what = f"{shorten(name)!r} matches {len(ids)} labels: {listed}{more}"
+            raise SettingError(what, remedy="give the id of one")
+    raise SettingError(f"no label has the uid, text or id {shorten(name)!r}", remedy=_nearest(folded, labels.texts))
 
 
 def _nearest(name: str, texts: Sequence[str]) -> str:

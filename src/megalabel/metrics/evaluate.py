@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
 
-__all__ = ["evaluate"]
+__all__ = ["METRICS", "evaluate"]
 
 _ALWAYS = (1, 3, 5)
+_KS = (1, 3, 5, 10, 50, 100)
+_NAMES = ("P", "nDCG", "PSP", "PSnDCG", "R", "RP", "MRR", "hits", "coverage", "macroP", "macroR", "macroF1")
+METRICS = tuple(f"{name}@{k}" for name in _NAMES for k in _KS)  # of rankings of 100 labels, with propensities
 
 
 def evaluate(
@@ -37,7 +40,7 @@ def evaluate(
     B: float = 1.5,
     inverse_propensity: NDArray[np.float64] | None = None,
     filter: NDArray[np.integer[Any]] | None = None,
-    ks: Sequence[int] = (1, 3, 5, 10, 50, 100),
+    ks: Sequence[int] = _KS,
     bins: int = 5,
 ) -> Report:
     """Measure rankings with all metrics: P, R, nDCG, MRR, hits, RP, PSP, PSnDCG, coverage and macro P, R, F1.

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from megalabel.data.propensity_constants import checked_constants
 from megalabel.documents import inside
 from megalabel.errors import DataError
 from megalabel.settings import first_error
 
-__all__ = ["check_card", "check_heads"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["check_card", "check_heads", "check_labels"]
 
 Weight = Annotated[FiniteFloat, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]  # what every reader of JSON can hold
 
 
 class IndexEntry(BaseModel):
@@ -24,7 +29,7 @@ class IndexEntry(BaseModel):
     model_config = ConfigDict(strict=True)
     weights: dict[str, FiniteFloat]
     summary: str
-    changed: list[NonNegativeInt]
+    changed: list[Count]
 
 
 class ModelCard(BaseModel):
@@ -32,10 +37,10 @@ class ModelCard(BaseModel):
 
     model_config = ConfigDict(strict=True)
     format: int
-    labels: NonNegativeInt
-    trained: NonNegativeInt | None = None
-    sequence: NonNegativeInt = 0
-    points: NonNegativeInt
+    labels: Count
+    trained: Count | None = None
+    sequence: Count = 0
+    points: Count
     propensity: list[FiniteFloat] = Field(min_length=2, max_length=2)
     weights: dict[str, Weight]
     fusion: dict[str, Any] | None
@@ -52,6 +57,20 @@ def check_card(card: Mapping[str, Any], path: Path) -> None:
     checked_constants(*card["propensity"], path=path)
     for name in card["sha256"]:
         inside(path.parent, name)
+
+
+def check_labels(card: Mapping[str, Any], counts: NDArray[np.int64], path: Path) -> None:
+    """Raise a DataError if a card disagrees with the labels of its model, of which ``counts`` [L] has the points."""
+    labels, trained, points = len(counts), card.get("trained"), card["points"]
+    what = None
+    if card["labels"] != labels:
+        what = f"labels is {card['labels']:,}, but there are {labels:,}"
+    elif trained is not None and trained > labels:
+        what = f"trained is {trained:,}, more than the {labels:,} labels"
+    elif labels and counts[:trained].max(initial=0) > points:
+        what = f"points is {points:,}, but a label has {counts[:trained].max():,} of them"
+    if what is not None:
+        raise DataError(f"this card is not that of the model beside it ({what})", path=path, remedy="copy it again")
 
 
 def check_heads(card: Mapping[str, Any], dense: list[str], fitted: list[str], path: Path) -> None:

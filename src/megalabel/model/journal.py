@@ -33,6 +33,7 @@ __all__ = ["JOURNAL", "Change", "Journal", "read_changes"]
 JOURNAL = "changes.log"
 MANY, LARGE = 1_000, 4 << 20  # changes, and bytes of them, after which the model is saved whole
 _DIGITS = 16  # of a checksum
+_SECTOR = 512  # bytes that a disk writes whole or not at all
 _FIELDS = {"add": {"uids": list, "texts": list}, "remove": {"uids": list}, "rename": {"uid": str, "text": str}}
 
 
@@ -192,8 +193,8 @@ class Journal:
 def read_changes(folder: Path, saved: int) -> list[tuple[int, Change]]:
     """Return the changes of a model folder after the last one that is part of its files, with their numbers.
 
-    A torn last line was never acknowledged and is left out; anything else that is not as it was written is a
-    DataError.
+    A torn last line (see :func:`_is_torn`) was never acknowledged and is left out; anything else that is not as it was
+    written is a DataError.
     """
     changes = [(number, change) for number, change, _ in _lines(folder / JOURNAL) if number > saved]
     if changes and changes[0][0] != saved + 1:
@@ -214,13 +215,25 @@ def _lines(path: Path) -> Iterator[tuple[int, Change, int]]:
     lines = list(io.BytesIO(content))
     for place, line in enumerate(lines, start=1):
         parsed = _parse(line)
-        if parsed is None and place == len(lines):
+        if parsed is None and place == len(lines) and _is_torn(line, end):
             return
         if parsed is None or (last is not None and parsed[0] != last + 1):
             remedy = "copy the model again; or cut the file before this line, and lose the changes from there on"
             raise DataError("this label change was damaged after it was written", path=path, line=place, remedy=remedy)
         end, last = end + len(line), parsed[0]
         yield *parsed, end
+
+
+def _is_torn(line: bytes, begin: int) -> bool:
+    """Say if a last line that begins there is what a kill or a power cut leaves of one that was never acknowledged.
+
+    That is the beginning of a line, or one with sectors that were never written, which read as zeros. A line that is
+    there whole, with other bytes, was damaged later.
+    """
+    if not line.endswith(b"\n"):
+        return line[:_DIGITS] != _checksum(line[_DIGITS + 1 : -1])  # else only its end is another byte
+    sectors = range(begin - begin % _SECTOR, begin + len(line), _SECTOR)
+    return any(not line[max(0, start - begin) : start - begin + _SECTOR].strip(b"\0") for start in sectors)
 
 
 def _parse(line: bytes) -> tuple[int, Change] | None:

@@ -22,7 +22,7 @@ from megalabel.encoders import load_encoder
 from megalabel.errors import DataError
 from megalabel.files import json_rows, map_file, read_whole, writing, writing_folder
 from megalabel.fusion import FusedScores, read_fusion
-from megalabel.model.card import check_card, check_heads
+from megalabel.model.card import check_card, check_heads, check_labels
 from megalabel.model.index import INDEX, load_indexes
 from megalabel.model.journal import Change, read_changes
 from megalabel.model.stats import LabelStats
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "carry_heads",
+    "check_weights",
     "find_model",
     "load_encoders",
     "load_head_tensors",
@@ -159,6 +160,7 @@ def _load_parts(place: Path, device: str, *, exact: bool) -> tuple[Parts, int, l
     card = _read_card(place / "model.json")
     _check_files(place, {name: digest for name, digest in card["sha256"].items() if not _of_index(name)})
     labels, counts, removed = _read_labels(place / LABELS)
+    check_labels(card, counts, place / "model.json")
     recipe = load_recipe(place / "recipe.yaml")
     spaces = load_spaces(place / SPACES, list(recipe.spaces), len(labels))
     network = build_network(recipe, load_encoders(place, list(recipe.encoders)), spaces)
@@ -183,6 +185,16 @@ def _load_parts(place: Path, device: str, *, exact: bool) -> tuple[Parts, int, l
     parts = Parts(recipe, network, labels, card["weights"], stats, fitted, fusion, removed, indexes)
     sequence = card.get("sequence", 0)
     return parts, sequence, read_changes(place, sequence)
+
+
+def check_weights(folder: Path) -> None:
+    """Raise a DataError if encoders, heads or labels of a saved model are not as they were saved."""
+
+    def check() -> None:
+        hashes, parts = _read_card(folder / "model.json")["sha256"], (f"{ENCODERS}/", HEADS, LABELS)
+        _check_files(folder, {name: hashes[name] for name in hashes if name.startswith(parts)})
+
+    read_whole(folder, "model.json", check)
 
 
 def save_encoders(network: Network, folder: Path, drop: Sequence[str] = ()) -> None:
@@ -263,6 +275,7 @@ def _read_label_rows(place: Path) -> list[dict[str, Any]]:
     card = _read_card(place / "model.json")
     _check_files(place, {LABELS: card["sha256"][LABELS]})
     labels, counts, removed = _read_labels(place / LABELS)
+    check_labels(card, counts, place / "model.json")
     places = {uid: place for place, uid in enumerate(labels.uids)}
     gone = set(removed.tolist())
     rows = [

@@ -94,7 +94,7 @@ def _apply(document: dict[str, Any], change: str) -> None:
     try:
         node[last] = parse_yaml(value)
     except SettingError as error:
-        raise SettingError(f"the value of {key!r} is not YAML", remedy="quote it") from error
+        raise SettingError(f"{key}: {error.what}", remedy="quote it, if it is a text") from error
     if key == "batching.labels":
         document["batching"] = switch_labels(node, str(node[last]))
 

@@ -15,6 +15,7 @@ from megalabel.errors import nearest
 from megalabel.heads import FittedSettings
 from megalabel.heads.dense import DenseSettings
 from megalabel.heads.head import NGRAMS, AnyHead
+from megalabel.metrics.evaluate import METRICS
 from megalabel.network.network import ENCODER
 from megalabel.network.spaces import AnySpace
 from megalabel.recipes.effects import refuse_idle
@@ -23,6 +24,8 @@ from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Seed, Se
 from megalabel.types import LABELS
 
 __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
+
+LONGEST = 100  # bytes of the name of a part, which becomes that of a folder
 
 
 class Training(Settings):
@@ -60,6 +63,13 @@ class Training(Settings):
         if len(set(self.milestones)) < len(self.milestones):
             raise ValueError("milestones: duplicate epoch")
         return self
+
+    @field_validator("select")
+    @classmethod
+    def _check_select(cls, value: str) -> str:
+        if value not in METRICS:
+            raise ValueError(nearest(value, METRICS))
+        return value
 
     @field_validator("encoder", "tables", "heads", mode="before")
     @classmethod
@@ -101,7 +111,7 @@ class Stage(Settings):
 
     renamed: ClassVar[Mapping[str, str]] = {"changes": "heads, batching, training", "clusters": "space"}
 
-    name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
+    name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", max_length=LONGEST)]
     space: str | None = None  # its labels are the groups of this space
     init_from: str | None = None  # an earlier stage, or the folder of a run; None: the stage before
     freeze: tuple[str, ...] = ()  # encoders and heads that are not trained
@@ -263,6 +273,9 @@ class Recipe(Settings):
         for name, fitted in self.fitted_heads.items():
             for key in fitted.feature_keys:
                 _known(f"heads.{name}.{key}", getattr(fitted, key), [NGRAMS, *self.label_heads])
+        for section in ("heads", "encoders", "spaces"):
+            for name in getattr(self, section):
+                _check_name(section, name)
         if self.ngrams.options() and not any(head.reads_ngrams for head in self.fitted_heads.values()):
             raise ValueError("ngrams has no effect: no head reads n-grams")
         used = {encoder for head in self.dense_heads.values() for encoder in head.encoders_read(first)}
@@ -328,6 +341,14 @@ class Recipe(Settings):
         if not (info.context or {}).get("stage"):
             refuse_idle(self)
         return self
+
+
+def _check_name(section: str, name: str) -> None:
+    """Raise a ValueError if a part cannot have this name: it names its files in a model, too."""
+    if section != "spaces" and (name in ("", "all", NGRAMS) or "." in name or hasattr(ModuleDict, name)):
+        raise ValueError(f"{section}.{name}: choose another name, {name!r} has a meaning of its own")
+    if set(name) & set("/\\:") or not name.strip(".") or not name.isprintable() or len(name.encode()) > LONGEST:
+        raise ValueError(f"{section}: {name!r:.60} cannot be the name of a folder; choose another")
 
 
 def _known(key: str, name: str | None, names: Iterable[str]) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from megalabel.errors import DataError, WriteError
+from megalabel.errors import DataError, MegalabelError, WriteError
 from megalabel.files import make_folder, writing
 from megalabel.locks import holding
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe
 from megalabel.training.checkpoint import list_checkpoints
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from megalabel.data.dataset import Dataset
@@ -22,8 +23,12 @@ __all__ = ["fingerprint", "identify", "on_device", "prepare_folder"]
 
 
 def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) -> None:
-    """Make the run folder, hold it, and write the resolved recipe; or refuse to mix two runs."""
+    """Make the run folder, hold it, and write the resolved recipe; or refuse to mix two runs.
+
+    If a mistake of the user ends ``lock`` before the first step of a new run, what was made is removed again.
+    """
     known, own = folder / "recipe.yaml", ("model", "checkpoints", "metrics.jsonl")
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     if not known.is_file():
         if resume:
             raise DataError("there is no run here to resume", path=folder, remedy="leave --resume out")
@@ -46,8 +51,23 @@ def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) 
     begun = any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*"))
     if known.is_file() and (begun or (folder / "model").exists()):
         raise WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
+    lock.push(lambda _, error, __: _remove_unused(folder, missing) if isinstance(error, MegalabelError) else None)
     with writing(known) as out:
         out.write(dump_recipe(recipe).encode())
+
+
+def _remove_unused(folder: Path, missing: Sequence[Path]) -> None:
+    """Remove a run without a single step, and the folders that were made for it, innermost first."""
+    log = folder / "metrics.jsonl"
+    with suppress(OSError):
+        if any((folder / name).exists() for name in ("model", "checkpoints", "stages")):
+            return
+        if log.exists() and log.stat().st_size:
+            return
+        for path in (log, folder / "recipe.yaml"):
+            path.unlink(missing_ok=True)
+        for each in missing:
+            each.rmdir()
 
 
 def on_device(recipe: Recipe, device: str) -> Recipe:

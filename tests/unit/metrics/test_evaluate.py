@@ -7,6 +7,7 @@ from scipy.sparse import csr_matrix
 
 from megalabel.errors import DataError, SettingError
 from megalabel.metrics import Report, evaluate
+from megalabel.metrics.evaluate import METRICS
 
 KEYS = {"P", "R", "nDCG", "MRR", "PSP", "PSnDCG", "coverage", "hits", "macroP", "macroR", "macroF1", "RP"}
 GOLDEN = {
@@ -120,3 +121,9 @@ def test_mistakes_give_one_line(golden, changes, error, words):
 def test_metrics_load_without_torch():
     code = "import sys, megalabel.metrics; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_names_are_known_before_anything_is_measured():
+    ids = np.arange(100)[None, :]
+    report = evaluate(ids, csr_matrix(ids == 3), counts=np.ones(100, dtype=np.int64), points=100)
+    assert tuple(report.metrics) == METRICS

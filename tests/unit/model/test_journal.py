@@ -127,6 +127,42 @@ def test_a_torn_last_record_is_dropped(bound, folder, cut):
     assert ml.Model.load(folder).labels.uids[-2:] == ["kept", "next"]
 
 
+def test_sectors_that_were_never_written_are_a_torn_record(bound, folder):
+    model, journal = bound
+    model.add_labels(["kept"], ["kept"])
+    model.add_labels(["long " * 300], ["torn"])
+    journal.close()
+    content = (folder / JOURNAL).read_bytes()
+    for start in range(512, len(content), 512):
+        end = min(start + 512, len(content))
+        (folder / JOURNAL).write_bytes(content[:start] + b"\0" * (end - start) + content[end:])
+        assert read_labels(folder)[-1]["uid"] == "kept"
+
+
+def test_no_damaged_byte_loses_an_acknowledged_change(bound, folder):
+    """A change is there, or one line says which one is damaged: also for the last one, which is not taken for torn."""
+    model, journal = bound
+    model.add_labels(["one", "two"], ["x", "y"])
+    model.rename_label("x", "eins")
+    model.remove_labels(["y"])
+    journal.close()
+    good, expected = (folder / JOURNAL).read_bytes(), read_labels(folder)
+    ends = [place + 1 for place, byte in enumerate(good) if byte == ord("\n")]
+    for place in range(len(good)):
+        for damaged in (good[place] ^ 1, good[place] ^ 0x80, 0, ord("\n")):
+            if damaged == good[place]:
+                continue
+            (folder / JOURNAL).write_bytes(good[:place] + bytes([damaged]) + good[place + 1 :])
+            line = sum(end <= place for end in ends) + 1
+            try:
+                assert read_labels(folder) == expected
+            except DataError as error:
+                assert str(error).startswith(f"{folder / JOURNAL}:{line}: ") and "\n" not in str(error)
+    for length in range(len(good)):
+        (folder / JOURNAL).write_bytes(good[:length])
+        assert len(read_changes(folder, 0)) == sum(end <= length for end in ends)
+
+
 def test_damage_before_the_end_is_one_line(bound, folder):
     model, _ = bound
     change(model)
