@@ -92,6 +92,8 @@ def small_document(name):
         section |= {"epochs": 2} if "epochs" in section else {}
         section |= {"warmup_steps": 1} if section.get("warmup_steps") is not None else {}
         section |= {"milestones": [1]} if section.get("milestones") else {}
+    if (training["tables"] or {}).get("kind") == "sgd":  # a bag has sparse gradients, which momentum does not take
+        training["tables"] |= {"momentum": 0.0, "weight_decay": 0.0}
     steps = [stage["training"].get("warmup_steps") for stage in document["stages"]]
     if training["warmup_steps"] is None and not any(steps):
         training["warmup"] = 0.2

@@ -4,6 +4,7 @@ import pytest
 
 from megalabel.errors import SettingError
 from megalabel.recipes import load_recipe
+from megalabel.recipes.effects import mines_once
 from megalabel.recipes.load_recipe import make_recipe
 
 BAG = {"kind": "bag", "source": None, "options": {"dim": 8, "words": 64, "bigrams": 0, "characters": 0}}
@@ -55,6 +56,55 @@ def test_biases_of_mined_labels():
     words = refusal(lambda: recipe(heads={"a": FREE | {"bias": True}}, batching={"negatives": {"bias": True}}))
     assert words == "batching.negatives: bias has no effect: mined is 0"
     recipe(heads={"a": FREE | {"bias": True}}, batching=mined)
+
+
+def test_negatives_of_vectors_that_are_not_trained_are_mined_once():
+    stages = [{"name": "one", "heads": ["dual"]}, {"name": "two", "freeze": ["encoder"]}]
+    heads = {"dual": TEXT, "free": FREE}
+
+    def make(refresh, **more):
+        second = {"negatives": {"mined": 2}, "refresh": refresh, **more}
+        return recipe(heads=heads, stages=[stages[0], stages[1] | {"batching": second}])
+
+    words = refusal(lambda: make({"start": 0, "every": 2}))
+    assert words.startswith("stage two: batching.refresh.every has no effect: dual, which finds the negatives")
+    assert "every_steps has no effect" in refusal(lambda: make({"start": 0, "every_steps": 2}))
+    assert [mines_once(staged) for _, staged in make({"start": 0}).stage_recipes()] == [False, True]
+    clustered = make({"start": 0, "every": 2}, order="clustered")  # other clusters each time
+    assert not mines_once(clustered.stage_recipes()[1][1])
+    trained = recipe(heads=heads, batching={"negatives": {"mined": 2}, "refresh": {"every": 2}})
+    assert not mines_once(trained)
+
+
+@pytest.mark.parametrize(
+    ("batching", "idle"),
+    [
+        ({"loss_positives": "one"}, True),
+        ({"loss_positives": 1}, True),
+        ({"loss_positives": 2}, False),
+        ({"labels": "candidates", "positives": {"pick": "one"}, "negatives": {"uniform": 2}}, True),
+        ({"positives": {"pick": "one"}}, False),  # labels that other texts bring may be positives too
+    ],
+)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"kind": "softmax", "positives": "sum"},
+        {"kind": "sup_con", "balanced": True},
+        {"kind": "triplet", "positives": 2},
+    ],
+    ids=lambda loss: loss["kind"],
+)
+def test_what_a_loss_does_with_several_positives(batching, idle, loss):
+    def make(**more):
+        return recipe(heads={"dual": TEXT | {"loss": loss | more}}, batching=batching)
+
+    if idle:
+        assert "has no effect: it sees one positive of each text" in refusal(make)
+    else:
+        make()
+    if batching.get("labels") != "candidates":
+        make(symmetric=0.5)  # a label still has several texts
 
 
 def test_encoders_of_stages():
@@ -147,6 +197,13 @@ def test_lengths_of_texts_that_are_not_read(sides, words):
          "training.warmup has no effect: every stage sets its own"),
         ({"batching": {"min_batches": 3}}, [{"batching": {"min_batches": 4}}, {"batching": {"min_batches": 5}}],
          "batching.min_batches has no effect: every stage sets its own"),
+        ({"batching": {"positives": {"count": 2}}},
+         [{"batching": {"positives": {"pick": "one"}}}, {"batching": {"positives": {"pick": "all"}}}],
+         "batching.positives.count has no effect: every stage sets its own"),
+        ({"batching": {"positives": {"pick": "one"}}},
+         [{"batching": {"positives": {"pick": "all"}}}, {"batching": {"positives": "all"}}],
+         "batching.positives.pick has no effect: every stage sets its own"),
+        ({}, [{"heads": ["dual"]}, {}], "stage a: heads has no effect: it names all heads of the recipe"),
         ({}, [{}, {"training": {"heads": {"lr": 0.1}}}], "stage b: training.heads has no effect: no head learns"),
         ({}, [{}, {"freeze": ["dual"]}], "stage b: freeze has no effect on 'dual'"),
     ],

@@ -49,8 +49,9 @@ ELSEWHERE = {
 }
 SAME = {("Training", "precision"): ["float32"]}  # values that mean the same on a CPU
 ANY = {"select", "k", "loss_positives", "rows", "source", "weights"}  # keys of which one other value is enough
-# Losses that are the same by definition: those of the first always, all of them if a text has one positive.
-EQUAL = ({"softmax", "sup_con"}, {"softmax", "sup_con", "decoupled_softmax"})
+# Kinds that compute the same: losses by definition, more of them if a text has one positive, AdamW on dense gradients.
+EQUAL = ({"softmax", "sup_con"}, {"adamw", "lazy_adamw"})
+EQUAL_FOR_ONE_POSITIVE = {"softmax", "sup_con", "decoupled_softmax"}
 # What to change first where the small run would not show a key.
 SHOWN: dict[str, dict[str, Any]] = {
     "training.patience": {
@@ -149,8 +150,9 @@ def others(recipe: Recipe, document: Document, path: Keys) -> tuple[list[dict[An
     )
     if kinds:
         soon = {"batching.refresh": {"start": 0, "every": 1}} if not refreshed else {}
-        same = next((set(equal) for equal in EQUAL[one_positive(document) :] if value in equal), set())
-        others = {name: kind for name, kind in kinds.items() if name not in (value, *same)}
+        groups = (*EQUAL, *([EQUAL_FOR_ONE_POSITIVE] if one_positive(document) else []))
+        same = {name for group in groups if value in group for name in group}
+        others = {name: kind for name, kind in kinds.items() if name not in {value, *same}}
         return [
             {path[:-1]: switched(document, path, kind), **(soon if name == "clustered" else {})}
             for name, kind in others.items()

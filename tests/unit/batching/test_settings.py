@@ -188,6 +188,8 @@ def test_start_counts_the_epochs_before_the_first_refresh():
     assert not any(make().refresh_due(epoch) for epoch in range(20))
     assert make().refresh_count(20) == 0
     assert settings.refresh_count(10**12) == 333_333_333_333  # counted without a loop
+    assert [epoch for epoch in range(9) if settings.refresh_due(epoch, frozen=True)] == [2]
+    assert [settings.refresh_count(epochs, frozen=True) for epochs in (2, 3, 9)] == [0, 1, 1]
 
 
 def test_sizes_for_the_plan():
