@@ -336,7 +336,7 @@ def _check_sources(recipe: Recipe) -> None:
         if wanted is not None and wanted not in earlier:
             if not Path(wanted).exists():
                 hint = nearest(wanted, earlier) if earlier else "give the folder of a finished run"
-                what = f"stage {stage.name}: init_from is {wanted!r}, no earlier stage and no run"
+                what = f"stage {stage.name}: init_from is {wanted!r}, which is neither an earlier stage nor a run"
                 raise SettingError(what, remedy=hint)
             check_weights(find_model(wanted))
         earlier.append(stage.name)

@@ -203,7 +203,6 @@ def test_lengths_of_texts_that_are_not_read(sides, words):
         ({"batching": {"positives": {"pick": "one"}}},
          [{"batching": {"positives": {"pick": "all"}}}, {"batching": {"positives": "all"}}],
          "batching.positives.pick has no effect: every stage sets its own"),
-        ({}, [{"heads": ["dual"]}, {}], "stage a: heads has no effect: it names all heads of the recipe"),
         ({}, [{}, {"training": {"heads": {"lr": 0.1}}}], "stage b: training.heads has no effect: no head learns"),
         ({}, [{}, {"freeze": ["dual"]}], "stage b: freeze has no effect on 'dual'"),
     ],

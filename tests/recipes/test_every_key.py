@@ -233,7 +233,7 @@ def names(document: Document, settings: Any, field: str, path: Keys) -> list[Any
         "share": ["both", None],
         "features": [NGRAMS, *heads],
         "tables": [optimiser, None],
-        "heads": [optimiser, None] if isinstance(settings, Training) else [[head] for head in heads],
+        "heads": [optimiser, None] if isinstance(settings, Training) else [[head] for head in heads if len(heads) > 1],
         "betas": [[0.5, 0.9]],
         "ngrams": [[2], [3, 5]],
         "select": METRICS,

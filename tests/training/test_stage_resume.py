@@ -142,7 +142,7 @@ def test_a_damaged_run_is_nothing_to_begin_from(data, tmp_path, file):
     content = bytearray(path.read_bytes())
     content[-9] ^= 0xFF
     path.write_bytes(content)
-    with pytest.raises(DataError, match=f"{file}: this file is not as it was saved"):
+    with pytest.raises(DataError, match=f"{file}: this file changed after it was saved"):
         train("unidec-cpu", data, tmp_path / "second", changes=[*SMALL, f"init_from={tmp_path / 'first'}"])
     assert not (tmp_path / "second").exists()
 

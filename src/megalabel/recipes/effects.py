@@ -46,8 +46,6 @@ def _check_stages(recipe: Recipe, stages: list[tuple[Stage, Recipe]]) -> None:
         for key in _OF_THE_RUN:
             if key in stage.training:
                 raise ValueError(f"stage {stage.name}: training.{key} holds for the whole run: set it in training")
-        if isinstance(stage.heads, tuple) and set(stage.heads) == set(recipe.heads):
-            raise ValueError(f"stage {stage.name}: heads has no effect: it names all heads of the recipe")
     used = {name for stage, staged in stages if not isinstance(stage.heads, dict) for name in staged.heads}
     for name in recipe.heads:
         if name not in used:
