@@ -9,6 +9,7 @@ from typing import Any
 Table = Callable[[list[str], list[list[str]]], str]
 METRICS = ["P@1", "P@5", "PSP@1", "PSP@5", "coverage@5"]
 PUBLISHED = ("LF-AmazonTitles-131K", "LF-AmazonTitles-1.3M")
+MINILM = ", MiniLM"  # ends the names of rows with the published recipe over MiniLM
 SETS = ["debian-related", "wordnet-related", "eurlex57k-titles", "pydocs"]
 
 
@@ -25,16 +26,19 @@ def measured_text(table: Table, stored: dict[str, Any], where: str) -> str:
     rows = stored["rows"]
     names = sorted({row["data"] for row in rows}, key=lambda name: (*SETS, name).index(name))
     parts = []
-    for name in names:
-        own = [row for row in rows if row["data"] == name]
+    for name, minilm in ((name, minilm) for name in names for minilm in (False, True)):
+        own = [row for row in rows if row["data"] == name and row["name"].endswith(MINILM) is minilm]
+        if not own:
+            continue
         systems = sorted({row["name"] for row in own}, key=lambda system: -_mean(own, system, "all", "P@1"))
         lines = [line for system in systems for line in _lines([row for row in own if row["name"] == system])]
         columns = ["system", *METRICS, "epochs", "training, CPU s", "MiB", *(f"published P@1, {s}" for s in PUBLISHED)]
         seeds = sorted({row["seed"] for row in own})
-        caption = f"**{name}**, test rows, seed {', '.join(map(str, seeds))}"
+        minutes = next((row["cpu_minutes"] for row in own if "cpu_minutes" in row), None)
+        budget = "" if minutes is None else f", {minutes:g} minutes of training each"
+        caption = f"**{name}**{MINILM * minilm}: test rows, seed {', '.join(map(str, seeds))}{budget}"
         parts.append(f"{caption}\n\n{table(columns, lines)}")
-    budget = next(row["cpu_minutes"] for row in rows if "cpu_minutes" in row)
-    return "\n".join(parts) + f"\nBudget: {budget:g} minutes of processor time for training; {where}.\n"
+    return "\n".join(parts) + f"\nMinutes of processor time, one thread; {where}.\n"
 
 
 def _lines(rows: list[dict[str, Any]]) -> list[list[str]]:
