@@ -35,6 +35,7 @@ from _soak_reference import Reference
 from server import memory
 
 PHASE_SECONDS = 4.0
+LONG_LIFE_SECONDS = 180.0  # at least, after its warm-up: enough samples of its memory
 START_SECONDS = 120.0
 WARM_UP_WORDS = 250_000  # more than the tokeniser remembers
 GROWTH = 0.02  # of memory, from a warm server to its end
@@ -92,14 +93,14 @@ class Soak:
         try:
             if self.lives:
                 self._check_recovery(await listed(server.port))
-            end, is_last = time.perf_counter() + seconds, how == "SIGTERM at the end"
+            is_last = how == "SIGTERM at the end"
             self.change_pause = 2.0 if is_last else 0.3  # labels take memory: few in the life in which it is measured
             await self._warm_up(server.port, full=is_last)
-            sizes = [server.memory()]
+            end, sizes = time.perf_counter() + seconds, [server.memory()]
             while (left := end - time.perf_counter()) > PHASE_SECONDS or len(sizes) < 2:
                 await self._phase(server.port, min(PHASE_SECONDS, max(1.0, left)), changing=len(sizes) % 2 == 1)
                 sizes.append(server.memory())
-            life |= {"memory_mib": [sizes[0], sizes[-1]], "seconds": end - start, "sizes_mib": sizes}
+            life |= {"memory_mib": [sizes[0], sizes[-1]], "seconds": seconds, "sizes_mib": sizes}
             await self._end(server, how, life)
         finally:
             if server.process.poll() is None:
@@ -196,7 +197,7 @@ async def soak(state: Soak, minutes: float, kills: int, restarts: int) -> None:
     for index, how in enumerate(ends):
         left = stop - time.perf_counter()
         await state.live(how, seconds=max(2.0, 0.5 * left / (len(ends) - index)))
-    await state.live("SIGTERM at the end", seconds=max(10.0, stop - time.perf_counter()))
+    await state.live("SIGTERM at the end", seconds=max(LONG_LIFE_SECONDS, stop - time.perf_counter()))
     await state.check_end()
 
 
