@@ -86,24 +86,14 @@ def small_document(name):
         shrink_batching(section, frozen)
     if not sections or not all("batch_size" in section for section in sections):
         shrink_batching(document["batching"], any(once))
-    training = document["training"]
-    training |= {"epochs": 2, "evaluate_every": 1}
-    for section in (training, *(stage["training"] for stage in document["stages"])):
-        section |= {"epochs": 2} if "epochs" in section else {}
-        section |= {"warmup_steps": 1} if section.get("warmup_steps") is not None else {}
-        section |= {"milestones": [1]} if section.get("milestones") else {}
-    if (training["tables"] or {}).get("kind") == "sgd":  # a bag has sparse gradients, which momentum does not take
-        training["tables"] |= {"momentum": 0.0, "weight_decay": 0.0}
-    steps = [stage["training"].get("warmup_steps") for stage in document["stages"]]
-    if training["warmup_steps"] is None and not any(steps):
-        training["warmup"] = 0.2
+    shrink_training(document)
     for space in document["spaces"].values():
         space["size"] = 12
     for head in document["heads"].values():
         head |= {key: value for key, value in SMALL_HEAD.items() if head.get(key) is not None}
         head |= {"size": 12, "private": 5} if head["kind"] == "shared" else {}
     if document["predict"]["weights"] in ("fusion", "tree"):
-        document["predict"]["candidates"] = training["evaluate_on"] = 5
+        document["predict"]["candidates"] = document["training"]["evaluate_on"] = 5
     if recipe.fitted_heads:
         document["ngrams"] |= {"words": 512, "bigrams": 512, "characters": 512}
     return document
@@ -123,10 +113,28 @@ def shrink_batching(section, frozen):
     if order.get("kind") == "clustered" or mined:
         section["refresh"] = {"start": 0} if frozen else {"start": 0, "every": 1}
     if mined:
-        negatives |= {"mined": min(mined, 3), "top": 6, "uniform": min(negatives.get("uniform", 0), 2)}
+        top = 6 if "labels" in section else 40  # many enough for an approximate search to miss some
+        negatives |= {"mined": min(mined, 3), "top": top, "uniform": min(negatives.get("uniform", 0), 2)}
         search = negatives.setdefault("search", {"kind": "exact"})
         search |= POOR.get(search["kind"], {})
     elif negatives.get("bm25"):
         negatives["top"] = 6
     if section.get("cap"):
         section["cap"] = 90
+
+
+def shrink_training(document):
+    """Make the training of a recipe, and of its stages, two epochs long."""
+    training = document["training"]
+    training |= {"epochs": 2, "evaluate_every": 1}
+    for section in (training, *(stage["training"] for stage in document["stages"])):
+        section |= {"epochs": 2} if "epochs" in section else {}
+        section |= {"warmup_steps": 1} if section.get("warmup_steps") is not None else {}
+        section |= {"milestones": [1]} if section.get("milestones") else {}
+        if section.get("encoder", {}).get("lr", 1.0) < 1e-5:  # a small run would change nothing
+            section["encoder"]["lr"] = 0.01
+    if (training["tables"] or {}).get("kind") == "sgd":  # a bag has sparse gradients, which momentum does not take
+        training["tables"] |= {"momentum": 0.0, "weight_decay": 0.0}
+    steps = [stage["training"].get("warmup_steps") for stage in document["stages"]]
+    if training["warmup_steps"] is None and not any(steps):
+        training["warmup"] = 0.2

@@ -205,6 +205,7 @@ def test_lengths_of_texts_that_are_not_read(sides, words):
          "batching.positives.pick has no effect: every stage sets its own"),
         ({}, [{}, {"training": {"heads": {"lr": 0.1}}}], "stage b: training.heads has no effect: no head learns"),
         ({}, [{}, {"freeze": ["dual"]}], "stage b: freeze has no effect on 'dual'"),
+        ({}, [{"drop": ["dual"]}, {}], "stage a: drop has no effect on 'dual': it has no weights"),
     ],
 )  # fmt: skip
 def test_stages(sections, stages, words):

@@ -110,6 +110,10 @@ def _check_freeze(place: str, recipe: Recipe) -> None:
             raise ValueError(f"{place}freeze has no effect on {name!r}: {reason}")
     if not {*encoders, *learning} - set(recipe.freeze):
         raise ValueError(f"{place}freeze leaves nothing to train")
+    for name in recipe.drop:
+        head = recipe.dense_heads.get(name)
+        if head is not None and not (head.has_table or head.has_weights):
+            raise ValueError(f"{place}drop has no effect on {name!r}: it has no weights")
 
 
 def _check_mining(place: str, recipe: Recipe) -> None:
