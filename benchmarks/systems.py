@@ -3,8 +3,8 @@
 Run: python benchmarks/systems.py --data DIR [DIR ...] [--seed 0 1 2] [--only NAME ...]
      python benchmarks/systems.py --data pydocs --only "DPR, MiniLM" ...
 Writes results/systems.json. All systems have the same kind of encoder, a bag of features (InceptionXML has its
-convolutions), one thread, and as many epochs as fit into five minutes of training; evaluation does not count. Epochs
-are at most ten times those of the recipe. The best epoch is selected on validation rows. ``auto`` runs as it is, at its
+convolutions), one thread, and the epochs of their recipe, or as many as fit into five minutes of training; evaluation
+does not count. The best epoch is selected on validation rows. ``auto`` runs as it is, at its
 own cost. The rows named MiniLM, which run only if asked for, have the published recipe of a system over MiniLM and half
 an hour each.
 """
