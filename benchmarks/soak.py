@@ -228,7 +228,13 @@ def report(state: Soak, minutes: float) -> dict[str, Any]:
         "lost_changes": sum(life.get("lost", 0) for life in state.lives),
         "half_applied": sum(life.get("half_applied", False) for life in state.lives),
         "score_shift": max(life.get("score_shift", 0.0) for life in state.lives),
-        "memory_mib": {"start": warm, "end": last, "growth": last / warm - 1, "seconds": state.lives[-1]["seconds"], "sizes": sizes},
+        "memory_mib": {
+            "start": warm,
+            "end": last,
+            "growth": last / warm - 1,
+            "seconds": state.lives[-1]["seconds"],
+            "sizes": sizes,
+        },
         "broken": state.broken[:50],
         "lives": [{key: value for key, value in life.items() if key != "sizes_mib"} for life in state.lives],
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 Table = Callable[[list[str], list[list[str]]], str]
@@ -35,7 +34,7 @@ def measured_text(table: Table, stored: dict[str, Any], where: str) -> str:
         columns = ["system", *METRICS, "epochs", "training, CPU s", "MiB", *(f"published P@1, {s}" for s in PUBLISHED)]
         seeds = sorted({row["seed"] for row in own})
         minutes = next((row["cpu_minutes"] for row in own if "cpu_minutes" in row), None)
-        budget = "" if minutes is None else f", {minutes:g} minutes of training each"
+        budget = "" if minutes is None else f", at most {minutes:g} minutes of training each"
         caption = f"**{name}**{MINILM * minilm}: test rows, seed {', '.join(map(str, seeds))}{budget}"
         parts.append(f"{caption}\n\n{table(columns, lines)}")
     return "\n".join(parts) + f"\nMinutes of processor time, one thread; {where}.\n"
@@ -74,9 +73,11 @@ def _mean(rows: list[dict[str, Any]], system: str, head: str, metric: str) -> fl
 
 
 def _published(recipe: str) -> list[str]:
+    """Return the P@1 that was published for the main setting of a system, or for the first of its variants."""
     from megalabel.recipes.published import load_published
 
-    figures = {
-        each.data: each.metrics["P@1"] for each in reversed(load_published(Path(recipe.removesuffix("-cpu")).name))
-    }
+    figures: dict[str, float] = {}
+    for each in sorted(load_published(recipe.removesuffix("-cpu")), key=lambda each: each.variant != ""):
+        if "P@1" in each.metrics:
+            figures.setdefault(each.data, each.metrics["P@1"])
     return [f"{figures[name]:.2f}" if name in figures else "-" for name in PUBLISHED]
