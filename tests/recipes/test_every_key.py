@@ -377,6 +377,7 @@ def test_every_setting_is_walked(documents):
     assert {(each.__name__, field) for each in CLASSES for field in each.model_fields} == walked
 
 
+@pytest.mark.extra
 def test_every_key_has_an_effect_or_is_refused(walk):
     walk.check("unidec-cpu", every=False)
 
