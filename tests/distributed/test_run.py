@@ -121,6 +121,7 @@ def test_negatives_by_bm25_are_found_by_all_ranks_together(run_ranks, tmp_path):
         torch.testing.assert_close(value, expected[name], atol=2e-3, rtol=0)
 
 
+@pytest.mark.extra
 def test_a_rank_that_does_not_respond(start_ranks, tmp_path):
     ranks = start_ranks(2, "-m", "megalabel", *train(tmp_path / "run", *MANY, "--timeout", 10))
     wait_for_steps(tmp_path / "run", 3)
