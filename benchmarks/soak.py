@@ -70,6 +70,13 @@ class Server:
         return memory(self.process.pid)
 
 
+async def sample(server: Server, sizes: list[float]) -> None:
+    """Append the memory of a server every second; between two returns of freed memory to the system it varies."""
+    while True:
+        await asyncio.sleep(1.0)
+        sizes.append(server.memory())
+
+
 class Soak:
     """The state of the soak over all lives of the server."""
 
@@ -96,10 +103,13 @@ class Soak:
             is_last = how == "SIGTERM at the end"
             self.change_pause = 2.0 if is_last else 0.3  # labels take memory: few in the life in which it is measured
             await self._warm_up(server.port, full=is_last)
-            end, sizes = time.perf_counter() + seconds, [server.memory()]
-            while (left := end - time.perf_counter()) > PHASE_SECONDS or len(sizes) < 2:
-                await self._phase(server.port, min(PHASE_SECONDS, max(1.0, left)), changing=len(sizes) % 2 == 1)
-                sizes.append(server.memory())
+            end, sizes, phases = time.perf_counter() + seconds, [server.memory()], 0
+            sampling = asyncio.create_task(sample(server, sizes))
+            while (left := end - time.perf_counter()) > PHASE_SECONDS or not phases:
+                await self._phase(server.port, min(PHASE_SECONDS, max(1.0, left)), changing=phases % 2 == 0)
+                phases += 1
+            sampling.cancel()
+            sizes.append(server.memory())
             life |= {"memory_mib": [sizes[0], sizes[-1]], "seconds": seconds, "sizes_mib": sizes}
             await self._end(server, how, life)
         finally:

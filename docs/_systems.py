@@ -40,6 +40,76 @@ def measured_text(table: Table, stored: dict[str, Any], where: str) -> str:
     return "\n".join(parts) + f"\nMinutes of processor time, one thread; {where}.\n"
 
 
+def order_text(table: Table, stored: dict[str, Any]) -> str:
+    """Return the systems by their published P@1, with their places there and on each of our sets."""
+    published = {row["name"]: row["recipe"] for row in stored["rows"] if not row["name"].endswith(MINILM)}
+    figures = {name: _published(recipe)[0] for name, recipe in published.items()}
+    figures = {name: float(figure) for name, figure in figures.items() if figure != "-"}
+    names = sorted(figures, key=lambda name: -figures[name])
+    own = {data: [row for row in stored["rows"] if row["data"] == data] for data in SETS}
+    means = {
+        data: {name: _mean(rows, name, "all", "P@1") for name in names}
+        for data, rows in own.items()
+        if set(names) <= {row["name"] for row in rows}
+    }
+    places = {data: _places(values) for data, values in means.items()}
+    first = _places(figures)
+    lines = [[name, f"{figures[name]:.2f}", *(f"{places[data][name]}" for data in means)] for name in names]
+    agreement = [f"{_rank_correlation(first, places[data]):.2f}" for data in means]
+    lines.append(["rank correlation with the published order", "", *agreement])
+    return table(["system", f"published P@1, {PUBLISHED[0]}", *(f"place, {data}" for data in means)], lines)
+
+
+def stages_text(table: Table, stored: dict[str, Any]) -> str:
+    """Return P@1 of the first stage and of the whole system, for systems whose stages all score labels."""
+    from megalabel.recipes.load_recipe import load_recipe
+
+    lines = []
+    rows = [row for row in stored["rows"] if row.get("epochs") and not row["name"].endswith(MINILM)]
+    for name, recipe in {row["name"]: row["recipe"] for row in rows}.items():
+        stages = load_recipe(recipe).stages
+        if len(stages) < 2 or stages[0].space is not None:
+            continue
+        for data in SETS:
+            own = [row for row in rows if row["name"] == name and row["data"] == data]
+            if not own:
+                continue
+            parts = [_stage_curves(row) for row in own]
+            validation = [sum(max(part[at]) for part in parts) / len(parts) for at in (0, -1)]
+            heads = [_mean(own, name, head, "P@1") if head in own[0]["metrics"] else None for head in ("dual", "all")]
+            cells = [f"{value:.2f}" if value is not None else "-" for value in (*validation, *heads)]
+            lines.append([name, data, *cells, f"{_positives_per_label(own[0]):.1f}"])
+    head = ["first stage, validation", "all stages, validation", "dual encoder alone, test", "all heads, test"]
+    return table(["system", "data", *head, "training texts a label"], lines)
+
+
+def _stage_curves(row: dict[str, Any]) -> list[list[float]]:
+    """Return validation P@1 of each stage: steps count from the start of a stage."""
+    curves: list[list[float]] = []
+    last = float("inf")
+    for point in row["curve"]:
+        if point["step"] <= last:
+            curves.append([])
+        curves[-1].append(point["P@1"])
+        last = point["step"]
+    return curves
+
+
+def _positives_per_label(row: dict[str, Any]) -> float:
+    return sum(part["positives"] for part in row["bins"]) / sum(part["labels"] for part in row["bins"])
+
+
+def _places(values: dict[str, float]) -> dict[str, int]:
+    ordered = sorted(values, key=lambda name: -values[name])
+    return {name: place for place, name in enumerate(ordered, start=1)}
+
+
+def _rank_correlation(first: dict[str, int], second: dict[str, int]) -> float:
+    """Return Spearman's coefficient of two orders without ties."""
+    count = len(first)
+    return 1 - 6 * sum((first[name] - second[name]) ** 2 for name in first) / (count * (count**2 - 1))
+
+
 def _lines(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Return the line of a system, and one for its dual encoder alone if it has a second head."""
     first = rows[0]

@@ -25,7 +25,7 @@ from _reliability import soak_text, statuses_text
 from _scale import scale_text
 from _search import search_text
 from _serve import serve_text
-from _systems import choices_text
+from _systems import choices_text, order_text, stages_text
 from _systems import measured_text as systems_measured_text
 from _use import rag_text, zero_shot_text
 
@@ -344,6 +344,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "soak_statuses": soak_statuses,
     "systems_choices": partial(choices_text, table),
     "systems_measured": systems_measured,
+    "systems_order": lambda: order_text(table, result("systems")),
+    "systems_stages": lambda: stages_text(table, result("systems")),
     "tokens": tokens,
     "training": training,
     "unidec": unidec,

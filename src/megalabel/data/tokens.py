@@ -225,7 +225,8 @@ class _Whole:
 class _ByWord:
     """Tokenise every distinct word once: words repeat far more often than texts.
 
-    Short words are cached from call to call, up to a number of bytes; then the cache is emptied.
+    Short words are cached from call to call, up to a number of bytes; then the oldest leave the cache, an eighth at a
+    time, so that the memory of a server stays even.
     """
 
     def __init__(self, whole: _Whole, pattern: re.Pattern[str]) -> None:
@@ -243,12 +244,28 @@ class _ByWord:
         return answer
 
     def _remember(self, tokens: dict[str, bytes]) -> None:
-        size = sum(_WORD_BYTES + 4 * len(word) + len(ids) for word, ids in tokens.items())
+        size = sum(_word_size(*item) for item in tokens.items())
+        if size > _REMEMBERED_BYTES:
+            return
         if self.known_bytes + size > _REMEMBERED_BYTES:
-            self.known, self.known_bytes = {}, 0  # another thread may go on with the old one
-        if size <= _REMEMBERED_BYTES:
-            self.known.update(tokens)
-            self.known_bytes += size
+            self._forget(max(_REMEMBERED_BYTES // 8, self.known_bytes + size - _REMEMBERED_BYTES))
+        self.known.update(tokens)
+        self.known_bytes += size
+
+    def _forget(self, wanted: int) -> None:
+        """Drop the oldest words, so many bytes of them. Another thread may go on with the old dictionary."""
+        items, freed = iter(list(self.known.items())), 0
+        for item in items:
+            freed += _word_size(*item)
+            if freed >= wanted:
+                break
+        self.known = dict(items)
+        self.known_bytes = sum(_word_size(*item) for item in self.known.items())  # exact, whatever threads did
+
+
+def _word_size(word: str, ids: bytes) -> int:
+    """Return about how many bytes a word takes in the cache."""
+    return _WORD_BYTES + 4 * len(word) + len(ids)
 
 
 def _word_pattern(bare: Tokenizer) -> re.Pattern[str] | None:

@@ -194,6 +194,21 @@ def test_the_word_cache_is_bounded(monkeypatch, minilm):
     assert tokenise(texts, minilm).ids.tolist() == expected
 
 
+def test_the_oldest_words_leave_a_full_cache(monkeypatch, minilm):
+    """A cache that is emptied at once makes memory go up and down like a leak, and the next texts slow."""
+    limit = 1 << 20
+    monkeypatch.setattr("megalabel.data.tokens._REMEMBERED_BYTES", limit)
+    tokeniser, sizes = Tokeniser(minilm), []
+    for number in range(150):
+        tokeniser.tokenise([" ".join(f"w{number}x{i}" for i in range(100))])
+        sizes.append(tokeniser._encode.known_bytes)
+    full = sizes[next(i for i, size in enumerate(sizes) if size > 0.95 * limit) :]
+    assert len(full) > 50 and max(full) <= limit and min(full) > 0.8 * limit
+    known = tokeniser._encode.known
+    assert "w149x0" in known and "w0x0" not in known
+    assert sizes[-1] == sum(150 + 4 * len(word) + len(ids) for word, ids in known.items())
+
+
 def memory_after(work):
     """Return the bytes that Python holds more after the work than before."""
     gc.collect()
