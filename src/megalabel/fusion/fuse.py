@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,12 +15,10 @@ from megalabel.fusion.candidates import (
     check_candidates,
     finite_numbers,
     label_count,
-    live_cells,
     log_values,
     present_scores,
-    values_at,
 )
-from megalabel.fusion.fused import FusedScores
+from megalabel.fusion.fused import FusedScores, cells_to_fit, read_names
 from megalabel.fusion.logistic import fit_logistic
 
 if TYPE_CHECKING:
@@ -115,17 +113,7 @@ class Fusion(FusedScores):
             DataError: if shapes do not match, or no candidate is relevant.
         """
         _check_settings(scores, hard, l2)
-        labels = label_count(counts)
-        candidates = check_candidates(candidates, labels)
-        live = live_cells(candidates, exclude, labels)
-        truth = values_at(targets, candidates, labels, "targets")
-        if not ((truth >= 0) & (truth <= 1)).all():
-            raise DataError("targets must lie in [0, 1]")
-        if not truth[live].any():
-            raise DataError(
-                "nothing to fit on: no candidate is relevant",
-                remedy="pass more validation rows or more candidates",
-            )
+        candidates, live, truth = cells_to_fit(candidates, targets, counts, exclude)
         floors, means, scales, features = [], [], [], []
         for name, head_scores in scores.items():
             values, present = present_scores(head_scores, live, name)
@@ -187,14 +175,7 @@ class Fusion(FusedScores):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Fusion:
         """Read the output of :meth:`to_dict`; raise a DataError for anything else."""
-        keys = [field.name for field in fields(cls)]
-        if not isinstance(values, Mapping) or set(values) != set(keys):
-            raise DataError(f"a fusion must have {', '.join(keys)}")
-        names = values["names"]
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            raise DataError(f"names must be a list of head names, not {names!r}")
-        if not names or len(set(names)) < len(names):
-            raise DataError("a fusion needs at least one head, each with a unique name")
+        names = read_names(values, cls, least=1)
         floors, means, scales, weights, margins, slopes = (
             finite_numbers(values[key], key, len(names))
             for key in ("floors", "means", "scales", "weights", "margins", "slopes")
@@ -205,7 +186,7 @@ class Fusion(FusedScores):
             finite_numbers([values[key]], key, 1) for key in ("usual", "frequency", "bias")
         )
         calibration = Calibration.from_dict(values["calibration"])
-        return cls(tuple(names), floors, means, scales, weights, margins, slopes, usual, frequency, bias, calibration)
+        return cls(names, floors, means, scales, weights, margins, slopes, usual, frequency, bias, calibration)
 
     def _logits(
         self,

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.special import log_expit
 
 from megalabel.errors import DataError, SettingError
-from megalabel.fusion.candidates import best_first, check_candidates, label_count, live_cells, log_values
+from megalabel.fusion.candidates import (
+    best_first,
+    check_candidates,
+    label_count,
+    live_cells,
+    log_values,
+    values_at,
+)
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
 
     from megalabel.fusion.calibrate import Calibration
 
-__all__ = ["FusedScores"]
+__all__ = ["FusedScores", "cells_to_fit", "read_names"]
 
 
 class FusedScores(ABC):
@@ -133,6 +141,39 @@ class FusedScores(ABC):
         logits = self._logits(scores, candidates, counts, live_cells(candidates, exclude, labels))
         log_probabilities: NDArray[np.float64] = log_expit(self.calibration.log_odds(logits))
         return log_probabilities
+
+
+def cells_to_fit(
+    candidates: NDArray[np.integer[Any]],
+    targets: csr_matrix,
+    counts: NDArray[np.integer[Any]],
+    exclude: csr_matrix | None,
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float64]]:
+    """Return the candidates [Q, C] of validation rows, which of them count, and their targets, all checked."""
+    labels = label_count(counts)
+    candidates = check_candidates(candidates, labels)
+    live = live_cells(candidates, exclude, labels)
+    truth = values_at(targets, candidates, labels, "targets")
+    if not ((truth >= 0) & (truth <= 1)).all():
+        raise DataError("targets must lie in [0, 1]")
+    if not truth[live].any():
+        raise DataError(
+            "nothing to fit on: no candidate is relevant", remedy="pass more validation rows or more candidates"
+        )
+    return candidates, live, truth
+
+
+def read_names(values: Mapping[str, Any], kind: type[FusedScores], *, least: int) -> tuple[str, ...]:
+    """Return the head names in the output of ``to_dict``; raise a DataError if they or the keys are damaged."""
+    keys = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    if not isinstance(values, Mapping) or set(values) != set(keys):
+        raise DataError(f"a fusion must have {', '.join(keys)}")
+    names = values["names"]
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"names must be a list of head names, not {names!r}")
+    if len(names) < least or len(set(names)) < len(names):
+        raise DataError(f"this fusion needs at least {least} {'head' if least == 1 else 'heads'}, with unique names")
+    return tuple(names)
 
 
 def _label_weights(weights: NDArray[np.floating[Any]] | None, counts: NDArray[np.integer[Any]]) -> NDArray[Any]:

@@ -14,12 +14,10 @@ from megalabel.fusion.candidates import (
     check_candidates,
     finite_numbers,
     label_count,
-    live_cells,
     log_values,
     present_scores,
-    values_at,
 )
-from megalabel.fusion.fused import FusedScores
+from megalabel.fusion.fused import FusedScores, cells_to_fit, read_names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -157,16 +155,7 @@ class TreeFusion(FusedScores):
             raise DataError("a tree fuses at least two heads")
         if not (np.isfinite(beta) and beta > 0):
             raise SettingError(f"beta must be above 0, not {beta}")
-        labels = label_count(counts)
-        candidates = check_candidates(candidates, labels)
-        live = live_cells(candidates, exclude, labels)
-        truth = values_at(targets, candidates, labels, "targets")
-        if not ((truth >= 0) & (truth <= 1)).all():
-            raise DataError("targets must lie in [0, 1]")
-        if not truth[live].any():
-            raise DataError(
-                "nothing to fit on: no candidate is relevant", remedy="pass more validation rows or more candidates"
-            )
+        candidates, live, truth = cells_to_fit(candidates, targets, counts, exclude)
         floors = []
         for name, head_scores in scores.items():
             values, present = present_scores(head_scores, live, name)
@@ -204,14 +193,7 @@ class TreeFusion(FusedScores):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TreeFusion:
         """Read the output of :meth:`to_dict`; raise a DataError for anything else."""
-        keys = [field.name for field in fields(cls)]
-        if not isinstance(values, Mapping) or set(values) != set(keys):
-            raise DataError(f"a fusion by a tree must have {', '.join(keys)}")
-        names = values["names"]
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            raise DataError(f"names must be a list of head names, not {names!r}")
-        if len(names) < 2 or len(set(names)) < len(names):
-            raise DataError("a fusion by a tree needs at least two heads, each with a unique name")
+        names = read_names(values, cls, least=2)
         floors, (beta,) = (
             finite_numbers(values["floors"], "floors", len(names)),
             finite_numbers([values["beta"]], "beta"),
@@ -219,7 +201,7 @@ class TreeFusion(FusedScores):
         if beta <= 0:
             raise DataError(f"beta must be above 0, not {beta}")
         tree = DecisionTree.from_dict(values["tree"], inputs=len(names) + 1)
-        return cls(tuple(names), floors, beta, tree, Calibration.from_dict(values["calibration"]))
+        return cls(names, floors, beta, tree, Calibration.from_dict(values["calibration"]))
 
     def _weights(self) -> dict[str, float]:
         return {name: self.beta for name in self.names[:-1]} | {self.names[-1]: 1.0}
