@@ -186,7 +186,7 @@ def test_a_tree_that_would_never_end_is_refused(key, value):
 
 def test_wrong_arguments_are_one_line():
     scores, candidates, targets, counts = make()
-    with pytest.raises(DataError, match="at least 2 heads"):
+    with pytest.raises(DataError, match="at least two heads"):
         TreeFusion.fit({"dual": scores["dual"]}, candidates, targets, counts)
     with pytest.raises(SettingError, match="beta must be above 0"):
         TreeFusion.fit(scores, candidates, targets, counts, beta=0)
