@@ -52,6 +52,7 @@ def lines(said):
     return [line for line in said.splitlines() if line.startswith("megalabel: ") or "Traceback" in line]
 
 
+@pytest.mark.extra  # 26 s
 def test_killed_and_resumed_by_other_numbers_of_ranks(start_ranks, run_ranks, tmp_path):
     """Three ranks, one of them killed, then two, then one: all end where one alone would."""
     epochs = ["--set", "training.epochs=6"]
@@ -134,6 +135,7 @@ def test_a_rank_that_does_not_respond(start_ranks, tmp_path):
     assert "did not answer within 10 s" in said
 
 
+@pytest.mark.extra  # 17 s
 def test_fitted_heads_stages_and_refit_under_torchrun(tmp_path):
     """The command a user types; one rank fits what is not trained in steps, the others wait."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "megalabel"]
