@@ -137,22 +137,27 @@ else:
 def group_dataset(data: Dataset, space: LabelSpace) -> Dataset:
     """Return the same points with the groups of a space as labels; filter pairs are dropped.
 
+    The text of a group is the texts of its labels, one after the other: for a bag of features, their sum.
+
     >>> data = Dataset.from_lists(
     ...     train=[("a", [0, 2]), ("b", [1]), ("c", [3])], test=[("d", [2])], labels=["w", "x", "y", "z"])
     >>> members = sparse.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 1]], dtype=np.float32))
     >>> grouped = group_dataset(data, LabelSpace("clusters", 2, members))
-    >>> grouped.train.targets.toarray().tolist(), len(grouped.labels)
-    ([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], 2)
+    >>> grouped.train.targets.toarray().tolist(), grouped.labels.texts
+    ([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], ['w y', 'x z'])
     """
 
     def grouped(split: Split) -> Split:
         return replace(split, targets=space.targets(split.targets), filter=np.empty((0, 2), dtype=np.int64))
 
+    assert space.members is not None
     names = [str(number) for number in range(space.size)]
+    parts = np.split(space.members.indices, space.members.indptr[1:-1])
+    texts = [" ".join(data.labels.texts[label] for label in sorted(part)) for part in parts]
     return Dataset(
         train=grouped(data.train),
         test=grouped(data.test),
         val=None if data.val is None else grouped(data.val),
-        labels=Labels(names, names),
+        labels=Labels(texts, names),
         name=f"{data.name}, {space.size:,} groups of labels",
     )

@@ -320,8 +320,6 @@ class Recipe(Settings):
             raise ValueError("predict.weights is tree, which combines at least two heads")
         if self.fitted_heads and not self.predict.fused:
             raise ValueError(f"the head {next(iter(self.fitted_heads))!r} needs predict.weights: fusion")
-        if self.space is not None and self.batching.bm25_top:
-            raise ValueError(f"batching.negatives.bm25: the groups of {self.space!r} have no texts")
         parts = [*self.encoders, *self.dense_heads]
         for key in ("freeze", "drop"):
             for name in getattr(self, key):
