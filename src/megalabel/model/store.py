@@ -162,7 +162,8 @@ def _load_parts(place: Path, device: str, *, exact: bool) -> tuple[Parts, int, l
     labels, counts, removed = _read_labels(place / LABELS)
     check_labels(card, counts, place / "model.json")
     recipe = load_recipe(place / "recipe.yaml")
-    spaces = load_spaces(place / SPACES, list(recipe.spaces), len(labels))
+    scored = {head.space for head in recipe.dense_heads.values()}
+    spaces = load_spaces(place / SPACES, [name for name in recipe.spaces if name in scored], len(labels))
     network = build_network(recipe, load_encoders(place, list(recipe.encoders)), spaces)
     rows = _train_rows(place, card["sha256"])
     stats = LabelStats(counts, card["points"], tuple(card["propensity"]), rows, card.get("trained"))
