@@ -261,3 +261,29 @@ def test_epochs_without_a_gradient_for_the_encoder_must_be_epochs_in_which_it_le
 def test_a_head_without_weights_cannot_learn_alone():
     with pytest.raises(SettingError, match=r"heads.dual.detach_epochs: it has no weights of its own"):
         load_recipe("dexml-cpu", ["heads.dual.query_matrix=false", "heads.dual.detach_epochs=1"])
+
+
+GROUPS = {"groups": {"kind": "free", "space": "coarse", "loss": "bce"}, "dual": TEXT}
+
+
+@pytest.mark.parametrize(
+    ("spaces", "words"),
+    [
+        ({"coarse": {"size": 3, "of": "fin"}, "fine": {"size": 9}}, "spaces.coarse.of is 'fin'; did you mean 'fine'"),
+        ({"coarse": {"size": 9, "of": "fine"}, "fine": {"size": 9}}, "spaces.coarse.size must be below that of 'fine'"),
+        ({"coarse": {"size": 3, "of": "coarse"}}, "spaces.coarse.of is 'coarse'"),
+        ({"coarse": {"size": 3}, "fine": {"size": 9}}, "spaces.fine has no effect: no head scores it"),
+        ({"coarse": {"size": 3, "of": "fine", "features": "texts"}, "fine": {"size": 9}}, "features has no effect"),
+    ],
+)
+def test_spaces_made_of_others(spaces, words):
+    assert words in refusal(lambda: recipe(spaces=spaces, heads=GROUPS))
+
+
+def test_spaces_of_a_stage_and_what_they_are_made_of():
+    spaces = {"coarse": {"size": 3, "of": "fine"}, "fine": {"size": 9, "features": "ngrams"}}
+    stages = [{"name": "a", "space": "coarse", "heads": {"groups": FREE}, "drop": ["groups"]}, {"name": "b"}]
+    whole = recipe(spaces=spaces, ngrams={"words": 64}, stages=stages)
+    (_, first), (_, second) = whole.stage_recipes()
+    assert (list(first.spaces), first.ngrams.words) == (["coarse", "fine"], 64)
+    assert (list(second.spaces), second.ngrams.words) == ([], None)

@@ -242,7 +242,9 @@ def _check_lengths(recipe: Recipe, stages: list[Recipe]) -> None:
     for stage in stages:
         first = next(iter(stage.encoders))
         queries |= {head.query_encoder(first) for head in stage.dense_heads.values()}
-        queries |= {first} if stage.spaces else set()
+        compared = {space.reads for space in stage.spaces.values()}
+        queries |= {first} if compared & {"points", "graph"} else set()
+        labels |= {first} if "texts" in compared else set()
         readers = [head for head in stage.dense_heads.values() if head.reads_text]
         labels |= {head.label_text_encoder(first) for head in readers}
         if not any(head.text_only for head in readers):
