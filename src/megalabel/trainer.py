@@ -170,7 +170,10 @@ class _Run:
         if best["epoch"] > 0:
             metrics = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
             self.say(f"best on validation after {best['epoch']} of {last.training.epochs} epochs: {metrics}")
-        if len(weights) > 1 and not recipe.predict.fused:
+        if (cascade := last.predict.cascade) is not None:
+            kept = [f"the best {beam:,} of {name}" for name, beam in cascade.beams(last.dense_heads).items()]
+            self.say(f"labels are searched through {', '.join(kept)}")
+        elif len(weights) > 1 and not recipe.predict.fused:
             self.say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
         parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
         network, fitted, fusion = parts or (None, None, None)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from pydantic import ConfigDict, Field, PositiveInt, model_validator
 from torch import Tensor, nn
-from torch.nn.functional import dropout, normalize
+from torch.nn.functional import dropout, logsigmoid, normalize
 
 from megalabel.heads.cost import HeadCost, dense_cost
 from megalabel.heads.head import HeadSettings
@@ -266,6 +266,10 @@ class DenseHead(nn.Module):
         """Return encoder vectors [n, encoder_dim] after the projection [n, d]."""
         projected: Tensor = self.projection(encoded)
         return projected
+
+    def log_probabilities(self, scores: Tensor) -> Tensor:
+        """Return the log of the probability that each score [B, n] stands for: of a label to be relevant."""
+        return logsigmoid(scores)
 
     def labels(
         self, pool: Tensor | None, encoded: Tensor | None, *, points: Points | None = None, search: bool = False
