@@ -227,6 +227,7 @@ def names(document: Document, settings: Any, field: str, path: Keys) -> list[Any
         "encoder": encoders if isinstance(settings, DenseSettings) else [],
         "label_encoder": encoders,
         "space": [*document["spaces"], None],
+        "of": [*document["spaces"], None],
         "spaces": [{"more": {"size": 3}}],
         "candidates": [{"from": head, "top": 2} for head in heads] if isinstance(settings, DenseSettings) else [],
         "loss": [None, "bce"],

@@ -1,13 +1,16 @@
 """Recipes for GPUs with MiniLM in place of their encoder: they resolve, plan, and take two steps."""
 
 import math
+from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import pytest
+from scipy import sparse
 
 from megalabel import load
 from megalabel.network.init import init_heads
-from megalabel.network.spaces import LabelSpace, group_dataset
+from megalabel.network.spaces import LabelSpace, build_spaces, group_dataset
 from megalabel.plan import plan
 from megalabel.recipes import list_recipes, load_recipe
 from megalabel.recipes.build import build_encoders, build_network
@@ -39,6 +42,24 @@ def with_minilm(name):
     return load_recipe(name, list(dict.fromkeys(changes)))
 
 
+@dataclass
+class Sources:
+    """What label spaces are made from: the vectors of the points in place of everything."""
+
+    targets: Any
+    vectors: Any
+    seed: int = 0
+
+    def points(self):
+        return self.vectors
+
+    def texts(self):
+        return self.vectors[: self.targets.shape[1]]
+
+    def ngrams(self):
+        return sparse.csr_matrix(self.vectors)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in list_recipes() if not name.endswith("-cpu") and name != "auto"])
 def test_two_steps_with_minilm(name):
@@ -51,9 +72,8 @@ def test_two_steps_with_minilm(name):
         staged = data
         if recipe.space is not None:
             encoder = next(iter(encoders.values()))
-            points = encoder.encode(encoder.tokenise(data.train.texts)).numpy()
-            settings = recipe.spaces[recipe.space]
-            staged = group_dataset(data, settings.build("groups", data.train.targets, lambda points=points: points, 0))
+            sources = Sources(data.train.targets, encoder.encode(encoder.tokenise(data.train.texts)).numpy())
+            staged = group_dataset(data, build_spaces(recipe.spaces, sources)[recipe.space])
         network = build_network(recipe, encoders, {"labels": LabelSpace("labels", len(staged.labels))})
         texts = Texts.of(staged, encoders)
         init_heads(network, staged.train.targets, texts.train, texts.labels)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import PositiveInt, model_validator
 from scipy import sparse
 
 from megalabel.data.dataset import Dataset, Labels
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError
-from megalabel.graphs import partition, pifa
+from megalabel.graphs import normalise, partition, pifa, random_walk
 from megalabel.heads.sparse.rows import PARTS, pack, unpack
 from megalabel.settings import Settings, one_of
 from megalabel.types import LABELS
@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 
     from megalabel.data.dataset import Split
 
-__all__ = ["SPACES", "AnySpace", "LabelSpace", "PartitionSettings", "group_dataset", "load_spaces"]
+__all__ = [
+    "SPACES",
+    "AnySpace",
+    "LabelSpace",
+    "PartitionSettings",
+    "SpaceSources",
+    "build_spaces",
+    "group_dataset",
+    "load_spaces",
+]
 
 
 @dataclass(frozen=True)
@@ -107,24 +116,72 @@ def load_spaces(folder: Path, names: list[str], labels: int) -> dict[str, LabelS
     return spaces
 
 
+class SpaceSources(Protocol):
+    """What label spaces are made from."""
+
+    @property
+    def targets(self) -> sparse.csr_matrix:
+        """The relevance [N, L] of the train points."""
+
+    @property
+    def seed(self) -> int:
+        """The random seed."""
+
+    def points(self) -> NDArray[np.float32]:
+        """Return the vectors [N, d] of the train points."""
+
+    def texts(self) -> NDArray[np.float32]:
+        """Return the vectors [L, d] of the label texts."""
+
+    def ngrams(self) -> sparse.csr_matrix:
+        """Return the n-grams [N, F] of the train points."""
+
+
 class PartitionSettings(Settings):
-    """Balanced clusters of labels, by the mean of the vectors of their train points."""
+    """Balanced clusters of labels, or groups of the clusters of a finer space."""
 
     kind: Literal["partition"] = "partition"
     size: PositiveInt  # number of clusters, at most one per label
+    features: Literal["points", "graph", "texts", "ngrams"] = "points"  # what labels are compared by
+    of: str | None = None  # the finer space whose clusters are joined
 
-    def build(
-        self, name: str, targets: sparse.csr_matrix, points: Callable[[], NDArray[np.float32]], seed: int
-    ) -> LabelSpace:
-        """Return the space over the labels of ``targets`` [N, L], given the vectors of the train points [N, d].
+    @model_validator(mode="after")
+    def _without_effect(self) -> Self:
+        self.require(self.of is None, "features", "the clusters of another space are joined")
+        return self
 
-        Clusters have near-equal size (the surrogate task of DeepXML, Dahiya et al., WSDM 2021, section 3).
+    def build(self, name: str, sources: SpaceSources, finer: LabelSpace | None = None) -> LabelSpace:
+        """Return the space; ``finer`` is that of ``of``.
+
+        Clusters have near-equal size (the surrogate task of DeepXML, Dahiya et al., WSDM 2021, section 3). Those
+        of a partition are numbered along the tree that made them, so neighbours are joined: cluster c of K
+        becomes part of c * size // K. Sizes that are powers of two give levels of the same tree.
         """
-        labels = targets.shape[1]
-        size = min(self.size, labels)
-        cluster = partition(pifa(points(), targets), clusters=size, seed=seed)
+        labels = sources.targets.shape[1]
+        if finer is None:
+            size = min(self.size, labels)
+            cluster = partition(self._vectors(sources), clusters=size, seed=sources.seed)
+        else:
+            size = min(self.size, finer.size)
+            cluster = finer.group_of * size // finer.size
         parts = np.ones(labels, dtype=np.float32), (cluster, np.arange(labels))
         return LabelSpace(name, size, sparse.csr_matrix(parts, shape=(size, labels)))
+
+    @property
+    def reads(self) -> str | None:
+        """Which features are read; None if the space is made of another."""
+        return self.features if self.of is None else None
+
+    def _vectors(self, sources: SpaceSources) -> sparse.csr_matrix | NDArray[np.float32]:
+        """Return the vectors [L, d] by which labels are compared."""
+        if self.features == "texts":
+            return sources.texts()
+        if self.features == "ngrams":
+            return pifa(sources.ngrams(), sources.targets)
+        means = pifa(sources.points(), sources.targets)
+        if self.features == "points":
+            return means
+        return np.asarray(normalise(random_walk(sources.targets, seed=sources.seed)) @ means)
 
 
 SPACES = {"partition": PartitionSettings}
@@ -134,25 +191,45 @@ else:
     AnySpace = one_of(lambda: SPACES, default="partition")
 
 
+def build_spaces(settings: Mapping[str, PartitionSettings], sources: SpaceSources) -> dict[str, LabelSpace]:
+    """Return the spaces of some settings by name, those that others are made of first."""
+    spaces: dict[str, LabelSpace] = {}
+
+    def build(name: str) -> LabelSpace:
+        if name not in spaces:
+            finer = settings[name].of
+            spaces[name] = settings[name].build(name, sources, None if finer is None else build(finer))
+        return spaces[name]
+
+    for name in settings:
+        build(name)
+    return spaces
+
+
 def group_dataset(data: Dataset, space: LabelSpace) -> Dataset:
     """Return the same points with the groups of a space as labels; filter pairs are dropped.
+
+    The text of a group is the texts of its labels, one after the other: for a bag of features, their sum.
 
     >>> data = Dataset.from_lists(
     ...     train=[("a", [0, 2]), ("b", [1]), ("c", [3])], test=[("d", [2])], labels=["w", "x", "y", "z"])
     >>> members = sparse.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 1]], dtype=np.float32))
     >>> grouped = group_dataset(data, LabelSpace("clusters", 2, members))
-    >>> grouped.train.targets.toarray().tolist(), len(grouped.labels)
-    ([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], 2)
+    >>> grouped.train.targets.toarray().tolist(), grouped.labels.texts
+    ([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], ['w y', 'x z'])
     """
 
     def grouped(split: Split) -> Split:
         return replace(split, targets=space.targets(split.targets), filter=np.empty((0, 2), dtype=np.int64))
 
+    assert space.members is not None
     names = [str(number) for number in range(space.size)]
+    parts = np.split(space.members.indices, space.members.indptr[1:-1])
+    texts = [" ".join(data.labels.texts[label] for label in sorted(part)) for part in parts]
     return Dataset(
         train=grouped(data.train),
         test=grouped(data.test),
         val=None if data.val is None else grouped(data.val),
-        labels=Labels(names, names),
+        labels=Labels(texts, names),
         name=f"{data.name}, {space.size:,} groups of labels",
     )

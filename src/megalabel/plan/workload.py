@@ -169,7 +169,8 @@ class Workload:
             sizes, labels = self.sizes, self.sizes.labels
             if recipe.space is not None:
                 groups = min(recipe.spaces[recipe.space].size, labels)
-                sizes = replace(sizes, labels=groups, labels_per_point=min(sizes.labels_per_point, groups))
+                each = min(sizes.labels_per_point, groups)
+                sizes = replace(sizes, labels=groups, labels_per_point=each, label=sizes.label.times(labels / groups))
             name = stage.name if self.recipe.stages else ""
             grouped = labels if recipe.spaces else None
             loads.append(replace(self, recipe=recipe, sizes=sizes, stage=name, grouped=grouped))
@@ -377,7 +378,8 @@ class Workload:
 
     def _texts(self, head: HeadLoad) -> int:
         """Return the label texts that a head reads in a step: of its labels, and of those of their neighbours."""
-        further, others = head.pool * head.cost.points * head.cost.point_labels, head.size - head.pool
+        near = head.cost.points * head.cost.point_labels + head.cost.label_neighbours
+        further, others = head.pool * near, head.size - head.pool
         return head.pool + (count_distinct(further, others) if further and others > 0 else 0)
 
     def sides(self, encoder: EncoderLoad) -> list[Side]:

@@ -22,7 +22,6 @@ from megalabel.recipes.effects import refuse_idle
 from megalabel.recipes.optimisers import OptimiserSettings, OptionalOptimiser
 from megalabel.recipes.predict import Predict
 from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Seed, Settings, first_error
-from megalabel.types import LABELS
 
 __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
 
@@ -180,7 +179,7 @@ class Recipe(Settings):
         heads = {name: document["heads"][name] for name in names} if own is None else own
         if not last:  # heads that train no encoder are fitted at the end, and only there are scores put together
             heads = {name: head for name, head in heads.items() if name not in self.fitted_heads}
-            document |= {"predict": {}, "ngrams": {}}
+            document["predict"] = {}
         document["heads"] = heads
         read = {head.get(key) for head in heads.values() for key in ("encoder", "label_encoder")}
         first = next(iter(self.encoders))
@@ -192,17 +191,25 @@ class Recipe(Settings):
         for section, changes in (("batching", stage.batching), ("training", stage.training)):
             document[section] = _merged(document[section], changes)
         document |= {"space": stage.space, "freeze": stage.freeze, "drop": stage.drop, "init_from": stage.init_from}
-        document["spaces"] = {
-            name: space
-            for name, space in document["spaces"].items()
-            if name == stage.space or any(head.get("space") == name for head in heads.values())
-        }
+        used = _with_finer(self.spaces, [stage.space, *(head.get("space") for head in heads.values())])
+        document["spaces"] = {name: space for name, space in document["spaces"].items() if name in used}
+        fitted = [head for name, head in self.fitted_heads.items() if name in heads]
+        if not _reads_ngrams(fitted, [self.spaces[name] for name in used]):
+            document["ngrams"] = {}
         try:
             return Recipe.model_validate(document, context={"stage": stage.name})
         except ValidationError as error:
             raise ValueError(f"stage {stage.name}: {first_error(error)}") from None
 
     # ------------------------------------------------------------------ checks
+
+    @model_validator(mode="after")
+    def _check_spaces(self) -> Self:
+        for name, space in self.spaces.items():
+            _known(f"spaces.{name}.of", space.of, [other for other in self.spaces if other != name])
+            if space.of is not None and space.size >= self.spaces[space.of].size:
+                raise ValueError(f"spaces.{name}.size must be below that of {space.of!r}, whose clusters it joins")
+        return self
 
     @model_validator(mode="after")
     def _check_stages(self, info: ValidationInfo) -> Self:
@@ -223,7 +230,7 @@ class Recipe(Settings):
             raise ValueError(f"stage {self.stages[-1].name}: drop has no effect, no stage comes after it")
         used: set[str] = set()
         for stage, recipe in self.stage_recipes():
-            used |= {stage.space or LABELS, *(head.label_space for head in recipe.dense_heads.values())}
+            used |= _with_finer(self.spaces, [stage.space, *(head.space for head in recipe.dense_heads.values())])
         _no_others("spaces", self.spaces, used, "no head and no stage scores it")
         return self
 
@@ -254,12 +261,12 @@ class Recipe(Settings):
         for section in ("heads", "encoders", "spaces"):
             for name in getattr(self, section):
                 _check_name(section, name)
-        if self.ngrams.options() and not any(head.reads_ngrams for head in self.fitted_heads.values()):
+        if self.ngrams.options() and not _reads_ngrams(self.fitted_heads.values(), self.spaces.values()):
             raise ValueError("ngrams has no effect: no head reads n-grams")
         used = {encoder for head in self.dense_heads.values() for encoder in head.encoders_read(first)}
         _no_others("encoders", self.encoders, used, "no head reads it")
         if not self.stages:
-            spaces = {self.space or LABELS, *(head.label_space for head in self.dense_heads.values())}
+            spaces = _with_finer(self.spaces, [self.space, *(head.space for head in self.dense_heads.values())])
             _no_others("spaces", self.spaces, spaces, "no head scores it")
         return self
 
@@ -300,8 +307,6 @@ class Recipe(Settings):
             raise ValueError("predict.weights is tree, which combines at least two heads")
         if self.fitted_heads and not self.predict.fused:
             raise ValueError(f"the head {next(iter(self.fitted_heads))!r} needs predict.weights: fusion")
-        if self.space is not None and self.batching.bm25_top:
-            raise ValueError(f"batching.negatives.bm25: the groups of {self.space!r} have no texts")
         parts = [*self.encoders, *self.dense_heads]
         for key in ("freeze", "drop"):
             for name in getattr(self, key):
@@ -329,6 +334,20 @@ def _check_name(section: str, name: str) -> None:
         raise ValueError(f"{section}.{name}: choose another name, {name!r} has a meaning of its own")
     if set(name) & set("/\\:") or not name.strip(".") or not name.isprintable() or len(name.encode()) > LONGEST:
         raise ValueError(f"{section}: {name!r:.60} cannot be the name of a folder; choose another")
+
+
+def _reads_ngrams(heads: Iterable[FittedSettings], spaces: Iterable[AnySpace]) -> bool:
+    return any(head.reads_ngrams for head in heads) or any(space.reads == NGRAMS for space in spaces)
+
+
+def _with_finer(spaces: Mapping[str, AnySpace], names: Iterable[str | None]) -> set[str]:
+    """Return the spaces of these names and those they are made of."""
+    used: set[str] = set()
+    for name in names:
+        while name is not None and name in spaces and name not in used:
+            used.add(name)
+            name = spaces[name].of
+    return used
 
 
 def _known(key: str, name: str | None, names: Iterable[str]) -> None:
