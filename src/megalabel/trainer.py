@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from megalabel.augment import agreement
 from megalabel.data.hold_out import hold_out
 from megalabel.device import find_device
 from megalabel.errors import DataError, SettingError, nearest
@@ -40,7 +39,7 @@ from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import load_recipe
 from megalabel.recipes.schema import Recipe
-from megalabel.training.augment_train import augment_train
+from megalabel.training.augment_train import augment_and_tell
 from megalabel.training.display import display
 from megalabel.training.distributed.check import check_ranks
 from megalabel.training.phase import Phase, Texts
@@ -58,8 +57,6 @@ if TYPE_CHECKING:
     from megalabel.recipes.schema import Stage
 
 __all__ = ["train", "train_rank"]
-
-UNLIKE = 0.2  # share of right targets of label texts: Gandalf lost at 0.005 and 0.03, gained at 0.39 (docs/gandalf.md)
 
 
 def train(
@@ -166,21 +163,24 @@ class _Run:
     def model(self, data: Dataset) -> Model | None:
         """Train and return the model, on rank 0."""
         recipe, ranks = self.recipe, self.ranks
-        trained = self.train_stages(_augmented(recipe, data, self.say), "select", {})
+        trained = self.train_stages(augment_and_tell(recipe, data, self.say), "select", {})
         phase, best = trained.phase, trained.best
         last = phase.recipe
         weights = phase.weights()
         if best["epoch"] > 0:
             metrics = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
             self.say(f"best on validation after {best['epoch']} of {last.training.epochs} epochs: {metrics}")
-        if len(weights) > 1 and not recipe.predict.fused:
+        if (cascade := last.predict.cascade) is not None:
+            kept = [f"the best {beam:,} of {name}" for name, beam in cascade.beams(last.dense_heads).items()]
+            self.say(f"labels are searched through {', '.join(kept)}")
+        elif len(weights) > 1 and not recipe.predict.fused:
             self.say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
         parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
         network, fitted, fusion = parts or (None, None, None)
         if last.training.refit:
             epochs = trained.epochs[next(reversed(trained.epochs))]
             self.say(f"training again on train + validation for {epochs} epochs")
-            again = self.train_stages(_augmented(recipe, data.refit(), self.say), "refit", trained.epochs)
+            again = self.train_stages(augment_and_tell(recipe, data.refit(), self.say), "refit", trained.epochs)
             parts = ranks.on_rank0(lambda: self._fit(again.phase, again.best, data.refit(), None))
             network, fitted, _ = parts or (None, None, None)
         if network is None:
@@ -356,19 +356,6 @@ def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> FusedScore
     fusion = TreeFusion.fit(*rows, beta=predict.beta) if predict.weights == "tree" else Fusion.fit(*rows)
     say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
     return fusion
-
-
-def _augmented(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dataset:
-    """Return the set with the train rows the recipe wants; validation rows are no longer among them."""
-    augmented = augment_train(recipe, data)
-    if recipe.augment is not None:
-        rows = f"{len(data.train):,} train texts become {len(augmented.train):,}"
-        per_row = augmented.train.targets.nnz / len(augmented.train)
-        say(f"{recipe.augment.kind}: {rows}, with {per_row:.2f} labels each")
-        if recipe.augment.kind == "gandalf" and (checked := agreement(data, augmented)).targets:
-            line = f"{checked.texts:,} label texts are train texts too; {checked.share:.1%} of their targets are right"
-            say(line + ("; if it does not help, try augment.targets=self" if checked.share < UNLIKE else ""))
-    return augmented
 
 
 def _check_sources(recipe: Recipe) -> None:

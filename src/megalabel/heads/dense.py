@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from pydantic import ConfigDict, Field, PositiveInt, model_validator
 from torch import Tensor, nn
-from torch.nn.functional import dropout, normalize
+from torch.nn.functional import dropout, logsigmoid, normalize
 
 from megalabel.heads.cost import HeadCost, dense_cost
 from megalabel.heads.head import HeadSettings
@@ -34,13 +34,7 @@ if TYPE_CHECKING:
 else:
     OptionalLoss = one_of(lambda: LOSSES, optional=True)
 
-__all__ = [
-    "CandidateSettings",
-    "DenseHead",
-    "DenseSettings",
-    "LabelTextSettings",
-    "Points",
-]
+__all__ = ["CandidateSettings", "DenseHead", "DenseSettings", "LabelTextSettings", "Points"]
 
 
 class CandidateSettings(Settings):
@@ -278,6 +272,10 @@ class DenseHead(nn.Module):
         """Return encoder vectors [n, encoder_dim] after the projection [n, d]."""
         projected: Tensor = self.projection(encoded)
         return projected
+
+    def log_probabilities(self, scores: Tensor) -> Tensor:
+        """Return the log of the probability that each score [B, n] stands for: of a label to be relevant."""
+        return logsigmoid(scores)
 
     def project_labels(self, encoded: Tensor, *, search: bool = False) -> Tensor:
         """Return encoded label texts [n, encoder_dim] after their projection [n, d]: that of queries or an own one."""

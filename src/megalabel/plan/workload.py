@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from megalabel.batching.settings import count_distinct
@@ -12,6 +13,7 @@ from megalabel.cost import FLOAT
 from megalabel.data.hold_out import held_out_size
 from megalabel.encoders.text_size import TextSize
 from megalabel.errors import SettingError
+from megalabel.network.cascade import cascade_chain
 from megalabel.network.fit import make_ngrams
 from megalabel.recipes.effects import mines_once
 
@@ -320,6 +322,19 @@ class Workload:
     def dim(self) -> int:
         """Numbers per label over all heads."""
         return sum(head.dim for head in self.heads)
+
+    @property
+    def searched(self) -> float:
+        """Numbers that a query is multiplied with to find its labels: all, or those along a cascade."""
+        cascade, heads = self.recipe.predict.cascade, {head.name: head for head in self.heads}
+        if cascade is None:
+            return float(self.labels * self.dim)
+        chain, beams = cascade_chain(self.recipe.dense_heads), cascade.beams(self.recipe.dense_heads)
+        total = float(heads[chain[0]].size * heads[chain[0]].dim)
+        for source, head in ((heads[first], heads[second]) for first, second in pairwise(chain)):
+            below = 1.0 if source.settings.space == head.settings.space else max(1.0, head.size / source.size)
+            total += min(float(head.size), beams[source.name] * below) * head.dim
+        return total
 
     @property
     def mining_head(self) -> HeadLoad:

@@ -20,6 +20,7 @@ from megalabel.network.network import ENCODER
 from megalabel.network.spaces import AnySpace
 from megalabel.recipes.effects import refuse_idle
 from megalabel.recipes.optimisers import OptimiserSettings, OptionalOptimiser
+from megalabel.recipes.predict import Predict
 from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Seed, Settings, first_error
 
 __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
@@ -76,29 +77,6 @@ class Training(Settings):
         if isinstance(value, str):
             raise ValueError("an optimiser needs a learning rate: {kind: adamw, lr: 1.0e-3}")
         return value
-
-
-class Predict(Settings):
-    """How heads are put together: by given weights, weights chosen on validation, or a fusion fitted on it.
-
-    ``fusion`` is :class:`megalabel.fusion.Fusion`, ``tree`` is :class:`megalabel.fusion.TreeFusion`.
-    """
-
-    weights: dict[str, float] | Literal["equal", "validation", "fusion", "tree"] = "equal"
-    candidates: PositiveInt = 100  # labels each head proposes
-    tail: Fraction = 0.0  # rank by p x (inverse propensity)^tail
-    beta: PositiveFloat = 1.0  # tree: how much the tree and all heads but the last count; the last counts 1
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        self.require(self.fused, "candidates tail", "weights is not fusion")
-        self.require(self.weights == "tree", "beta", "weights is not tree")
-        return self
-
-    @property
-    def fused(self) -> bool:
-        """Whether a fusion of all heads is fitted on validation rows."""
-        return self.weights in ("fusion", "tree")
 
 
 class Stage(Settings):
@@ -320,6 +298,8 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _check_rest(self) -> Self:
+        if self.predict.cascade is not None and not self.stages:
+            self.predict.cascade.check(self.dense_heads, self.heads)
         weights = self.predict.weights
         if isinstance(weights, dict) and set(weights) != set(self.dense_heads):
             raise ValueError(f"predict.weights must name the heads {', '.join(self.dense_heads)}")

@@ -64,7 +64,7 @@ def evaluate_run(
         recipe=model.recipe.model_dump(mode="json", by_alias=True),
         data={"name": data.name, "split": split, "fingerprint": fingerprint(data)},
         heads=reports,
-        weights=model.weights if model.fusion is None else model.fusion.shares(),
+        weights=model.head_weights(),
         facts={
             "parameters": _parameters(saved),
             "model_bytes": sum(path.stat().st_size for path in saved.rglob("*") if path.is_file()),

@@ -16,10 +16,12 @@ import torch
 from megalabel.batching.bm25 import mine_bm25
 from megalabel.batching.negatives import NO_LISTS
 from megalabel.errors import DataError, SettingError, nearest
+from megalabel.metrics.measure import measure
+from megalabel.network.cascade import Cascade
 from megalabel.network.init import init_heads
 from megalabel.network.network import Network
 from megalabel.network.texts import TextTokens
-from megalabel.network.vectors import all_queries, label_side
+from megalabel.network.vectors import all_queries, label_side, space_side
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_network
 from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
@@ -175,8 +177,7 @@ class Phase:
                 if any(self.network.ranks.max_int(*(not torch.isfinite(side.sum(dim=1)).all() for side in sides))):
                     raise loop.diverged(f"a vector of the head {name!r} holds NaN or infinity", loop.step)
             watched = self.data.replace(val=self.data.split("val").rows(rows))
-            equal = {name: 1.0 for name, weight in self.equal_weights().items() if weight}
-            metrics = rank(watched, "val", queries, labels, equal, self.network.ranks).metrics
+            metrics = self._rank(watched, queries, labels)
         if settings.select not in metrics:
             raise SettingError(f"training.select is {settings.select!r}", remedy=nearest(settings.select, metrics))
         self._write(loop.step, epoch=loop.epoch, val=metrics)
@@ -187,6 +188,19 @@ class Phase:
             return True
         best["since"] += 1
         return False
+
+    def _rank(
+        self, watched: Dataset, queries: Mapping[str, Tensor], sides: Mapping[str, LabelSide]
+    ) -> dict[str, float]:
+        """Return the metrics of validation rows, searched as the model will: through a cascade, or over all labels."""
+        network, cascade = self.network, self.recipe.predict.cascade
+        if cascade is not None:
+            search = Cascade.of(network, sides, cascade.beams(self.recipe.dense_heads), cascade.weights)
+            best = search.answers(queries).best(100, watched.split("val").excluded())
+            return measure(watched, best.ids, "val").metrics
+        equal = {name: 1.0 for name, weight in self.equal_weights().items() if weight}
+        labels = label_side(network, None, {name: sides[name] for name in equal})
+        return rank(watched, "val", queries, labels, equal, network.ranks).metrics
 
     def _write(self, step: int, **record: Any) -> None:
         """Log a record with the seconds of this phase and the memory of the process."""
@@ -202,6 +216,7 @@ class Phase:
         if wanted != "validation" or len(self.network.heads) == 1 or self.texts.val is None:
             return self.equal_weights()
         queries, labels = self._sides()
+        labels = label_side(self.network, None, labels)
         return choose_weights(self.data, queries, labels, self.recipe.training.select, self.network.ranks)
 
     def equal_weights(self) -> dict[str, float]:
@@ -217,12 +232,12 @@ class Phase:
         )
 
     def _sides(self, rows: NDArray[np.int64] | None = None) -> tuple[dict[str, Tensor], dict[str, LabelSide]]:
-        """Return the vectors of validation queries, all or these rows, and of the labels of this rank's shard."""
+        """Return the vectors of validation queries, all or these rows, and of what each head scores of this shard."""
         assert self.texts.val is not None
         self.network.eval()
         queries = self.texts.val if rows is None else self.texts.val.take(rows)
         texts = self.texts.labels if self.network.needs_text else None
-        return all_queries(self.network, queries), label_side(self.network, texts)
+        return all_queries(self.network, queries), space_side(self.network, texts)
 
     def _out_of_patience(self, best: dict[str, Any]) -> bool:
         patience = self.recipe.training.patience
