@@ -160,9 +160,10 @@ class Network(nn.Module):
     def mining_head(self) -> str:
         """Return the head whose vectors cluster queries and mine hard negatives.
 
-        The first head over the labels that reads their texts, as in UniDEC (Kharbanda et al. 2024), else the first.
+        The first head over the labels that reads their texts, as in UniDEC (Kharbanda et al. 2024), else the first;
+        that over groups if there is no other.
         """
-        names = [name for name in self.heads if self.space(name).members is None]
+        names = [name for name in self.heads if self.space(name).members is None] or [*self.heads]
         return next((name for name in names if self.head(name).needs_text), names[0])
 
     def stored(self) -> dict[str, Tensor]:

@@ -253,6 +253,8 @@ class Recipe(Settings):
             for key in head.encoder_keys:
                 _known(f"heads.{name}.{key}", getattr(head, key), self.encoders)
             _known(f"heads.{name}.space", head.space, self.spaces)
+            if self.space is not None and head.space is not None:
+                raise ValueError(f"heads.{name}.space: the groups of {self.space!r} are the labels of this stage")
             if head.layer is not None and self.encoders[head.query_encoder(first)].kind != "transformer":
                 raise ValueError(f"heads.{name}.layer: only a transformer has layers")
         for name, fitted in self.fitted_heads.items():
