@@ -81,9 +81,14 @@ class Network(nn.Module):
     def _build(self, settings: DenseSettings, shared: dict[str, Temperature]) -> DenseHead:
         space = self.spaces[settings.label_space]
         temperature, share = Temperature.of(settings.temperature), settings.temperature.share
+        both = settings.query_encoder(self.default), settings.label_text_encoder(self.default)
+        dims = [int(self.encoders[name].dim) for name in both]  # type: ignore[arg-type]
+        if settings.reads_text and dims[0] != dims[1]:
+            what = f"the vectors of {both[0]} have {dims[0]} numbers, those of {both[1]} {dims[1]}"
+            raise SettingError(f"{what}; a head compares them", remedy="give both encoders the same dim")
         return settings.build(
             size=space.size,
-            encoder_dim=int(self.encoders[settings.query_encoder(self.default)].dim),  # type: ignore[arg-type]
+            encoder_dim=dims[0],
             shard=None if self.ranks.alone else self.ranks.share(space.size),
             temperature=temperature if share is None else shared.setdefault(share, temperature),
         )

@@ -253,8 +253,6 @@ class Recipe(Settings):
             for key in head.encoder_keys:
                 _known(f"heads.{name}.{key}", getattr(head, key), self.encoders)
             _known(f"heads.{name}.space", head.space, self.spaces)
-            if self.space is not None and head.space is not None:
-                raise ValueError(f"heads.{name}.space: the groups of {self.space!r} are the labels of this stage")
             if head.layer is not None and self.encoders[head.query_encoder(first)].kind != "transformer":
                 raise ValueError(f"heads.{name}.layer: only a transformer has layers")
         for name, fitted in self.fitted_heads.items():
@@ -270,6 +268,13 @@ class Recipe(Settings):
         if not self.stages:
             spaces = _with_finer(self.spaces, [self.space, *(head.space for head in self.dense_heads.values())])
             _no_others("spaces", self.spaces, spaces, "no head scores it")
+        return self
+
+    @model_validator(mode="after")
+    def _check_stage_space(self) -> Self:
+        for name, head in self.dense_heads.items():
+            if self.space is not None and head.space is not None:
+                raise ValueError(f"heads.{name}.space: the groups of {self.space!r} are the labels of this stage")
         return self
 
     @model_validator(mode="after")
