@@ -61,7 +61,7 @@ def evaluate_run(
     calibration, trade_off = measure_fusion(model, data, split)
     return Results(
         name=name,
-        recipe=model.recipe.model_dump(mode="json"),
+        recipe=model.recipe.model_dump(mode="json", by_alias=True),
         data={"name": data.name, "split": split, "fingerprint": fingerprint(data)},
         heads=reports,
         weights=model.head_weights(),
