@@ -66,7 +66,9 @@ class DenseSettings(HeadSettings):
     renamed: ClassVar[dict[str, str]] = {"tower": "kind", "start": "init"}
 
     encoder: str | None = None  # of the queries (and label texts); None is the first of the recipe
-    layer: PositiveInt | None = None  # of a transformer, from 1; None is the output of the encoder
+    layer: PositiveInt | tuple[PositiveInt, ...] | None = (
+        None  # of a transformer; several: their mean; None: its output
+    )
     space: str | None = None  # the label space it scores; None is the labels themselves
     candidates: CandidateSettings | None = None  # None: the batch decides
     dim: PositiveInt | None = None  # None keeps the encoder's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -141,14 +142,27 @@ class PartitionSettings(Settings):
     """Balanced clusters of labels, or groups of the clusters of a finer space."""
 
     kind: Literal["partition"] = "partition"
-    size: PositiveInt  # number of clusters, at most one per label
+    size: PositiveInt | None = None  # number of clusters, at most one per label
+    leaf: PositiveInt | None = None  # in place of size: the most labels of a cluster
     features: Literal["points", "graph", "texts", "ngrams"] = "points"  # what labels are compared by
     of: str | None = None  # the finer space whose clusters are joined
 
     @model_validator(mode="after")
     def _without_effect(self) -> Self:
-        self.require(self.of is None, "features", "the clusters of another space are joined")
+        self.require(self.of is None, "features leaf", "the clusters of another space are joined")
+        if (self.size is None) == (self.leaf is None):
+            raise ValueError("give either size, the number of clusters, or leaf, the most labels of a cluster")
         return self
+
+    def count(self, labels: int) -> int:
+        """Return the number of clusters of so many labels: 2^ceil(log2(L / leaf)), or ``size``, but at most L.
+
+        >>> PartitionSettings(leaf=100).count(131_073), PartitionSettings(size=64).count(10)
+        (2048, 10)
+        """
+        if self.leaf is None:
+            return min(self.size or labels, labels)
+        return min(labels, 1 << max(0, math.ceil(math.log2(labels / self.leaf))))
 
     def build(self, name: str, sources: SpaceSources, finer: LabelSpace | None = None) -> LabelSpace:
         """Return the space; ``finer`` is that of ``of``.
@@ -159,10 +173,10 @@ class PartitionSettings(Settings):
         """
         labels = sources.targets.shape[1]
         if finer is None:
-            size = min(self.size, labels)
+            size = self.count(labels)
             cluster = partition(self._vectors(sources), clusters=size, seed=sources.seed)
         else:
-            size = min(self.size, finer.size)
+            size = self.count(finer.size)
             cluster = finer.group_of * size // finer.size
         parts = np.ones(labels, dtype=np.float32), (cluster, np.arange(labels))
         return LabelSpace(name, size, sparse.csr_matrix(parts, shape=(size, labels)))

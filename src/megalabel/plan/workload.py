@@ -168,7 +168,7 @@ class Workload:
         for stage, recipe in self.recipe.stage_recipes():
             sizes, labels = self.sizes, self.sizes.labels
             if recipe.space is not None:
-                groups = min(recipe.spaces[recipe.space].size, labels)
+                groups = recipe.spaces[recipe.space].count(labels)
                 each = min(sizes.labels_per_point, groups)
                 sizes = replace(sizes, labels=groups, labels_per_point=each, label=sizes.label.times(labels / groups))
             name = stage.name if self.recipe.stages else ""
@@ -307,7 +307,7 @@ class Workload:
         """Return the labels or groups that a head scores."""
         if head.space is None or self.recipe.space is not None:
             return self.labels
-        return min(self.recipe.spaces[head.space].size, self.labels)
+        return self.recipe.spaces[head.space].count(self.labels)
 
     @property
     def trained_heads(self) -> list[HeadLoad]:

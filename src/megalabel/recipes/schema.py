@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from torch.nn import ModuleDict
 
 from megalabel.augment.settings import AugmentSettings
@@ -15,68 +15,16 @@ from megalabel.errors import nearest
 from megalabel.heads import FittedSettings
 from megalabel.heads.dense import DenseSettings
 from megalabel.heads.head import NGRAMS, AnyHead
-from megalabel.metrics.evaluate import METRICS
 from megalabel.network.network import ENCODER
 from megalabel.network.spaces import AnySpace
 from megalabel.recipes.effects import refuse_idle
-from megalabel.recipes.optimisers import OptimiserSettings, OptionalOptimiser
 from megalabel.recipes.predict import Predict
-from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Seed, Settings, first_error
+from megalabel.recipes.training import Training
+from megalabel.settings import Seed, Settings, first_error
 
 __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
 
 LONGEST = 100  # bytes of the name of a part, which becomes that of a folder
-
-
-class Training(Settings):
-    """The loop."""
-
-    renamed: ClassVar[Mapping[str, str]] = {"freeze": "freeze: [encoder], a key of the recipe or of a stage"}
-
-    epochs: PositiveInt
-    encoder: OptimiserSettings  # of all encoders
-    tables: OptionalOptimiser = None  # features of a bag, free vectors; None: encoder's rates (lazy_adamw)
-    heads: OptionalOptimiser = None  # projections, temperature, bias; None follows encoder
-    schedule: Literal["linear", "cosine", "constant", "one_cycle"] = "linear"
-    warmup: Fraction = 0.1  # of all steps
-    warmup_steps: NonNegativeInt | None = None  # in place of a share
-    milestones: tuple[PositiveInt, ...] = ()  # epochs after which the rate is multiplied by milestone_factor
-    milestone_factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    clip: PositiveFloat | None = None  # largest norm of all gradients together; None does not clip
-    chunk_size: PositiveInt = 256  # texts whose activations are held at once
-    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of train held out if the data has no val rows
-    evaluate_every: PositiveInt = 1  # epochs
-    evaluate_on: PositiveInt | None = None  # validation rows at most, evenly spread; None takes all
-    select: str = "nDCG@5"
-    patience: PositiveInt | None = None  # evaluations without a better one
-    refit: bool = False
-    device: str = "auto"  # cpu, cuda, cuda:1, mps; auto: cuda if there is one, else cpu
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # encoders'; auto: bfloat16 for transformers on cuda
-
-    @model_validator(mode="after")
-    def _check_schedule(self) -> Self:
-        self.require(self.warmup_steps is None, "warmup", "warmup_steps is given")
-        self.require(bool(self.milestones), "milestone_factor", "there are no milestones")
-        late = [epoch for epoch in self.milestones if epoch >= self.epochs]
-        if late:
-            raise ValueError(f"milestones: {late[0]} has no effect, training ends after {self.epochs} epochs")
-        if len(set(self.milestones)) < len(self.milestones):
-            raise ValueError("milestones: duplicate epoch")
-        return self
-
-    @field_validator("select")
-    @classmethod
-    def _check_select(cls, value: str) -> str:
-        if value not in METRICS:
-            raise ValueError(nearest(value, METRICS))
-        return value
-
-    @field_validator("encoder", "tables", "heads", mode="before")
-    @classmethod
-    def _no_short_form(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            raise ValueError("an optimiser needs a learning rate: {kind: adamw, lr: 1.0e-3}")
-        return value
 
 
 class Stage(Settings):
@@ -207,7 +155,8 @@ class Recipe(Settings):
     def _check_spaces(self) -> Self:
         for name, space in self.spaces.items():
             _known(f"spaces.{name}.of", space.of, [other for other in self.spaces if other != name])
-            if space.of is not None and space.size >= self.spaces[space.of].size:
+            finer = None if space.of is None else self.spaces[space.of]
+            if finer is not None and space.size and finer.size and space.size >= finer.size:
                 raise ValueError(f"spaces.{name}.size must be below that of {space.of!r}, whose clusters it joins")
         return self
 

@@ -136,6 +136,7 @@ class Loop:
             kind=training.schedule,
             total_steps=total,
             warmup_steps=round(training.warmup * total) if steps is None else steps,
+            cooldown_steps=round(training.cooldown * total),
             milestones=tuple(self.steps_per_epoch * epoch for epoch in training.milestones),
             milestone_factor=training.milestone_factor,
         )

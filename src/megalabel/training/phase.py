@@ -24,6 +24,7 @@ from megalabel.network.texts import TextTokens
 from megalabel.network.vectors import all_queries, label_side, space_side
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_network
+from megalabel.training.averaging import WeightAverage
 from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
 from megalabel.training.checkpoint.state import collect_state, load_weights, restore_optimisers
 from megalabel.training.choose_weights import choose_weights, rank
@@ -110,6 +111,7 @@ class Phase:
         loop = Loop(
             self.recipe, self.network, self.data.train, texts.train, texts.labels, self.show.pause, self._lexical()
         )
+        self._average = WeightAverage(self.recipe.training.averaging, self.network)
         best: dict[str, Any] = {"epoch": -1, "value": None, "metrics": {}, "since": 0}
         self._clock = Clock()
         ranks = self.network.ranks
@@ -127,6 +129,7 @@ class Phase:
         with _stop_at_step(ranks) as stopping:
             while loop.epoch < self.epochs and not self._out_of_patience(best):
                 for result in loop.run_epoch():
+                    self._average.after_step(result.epoch)
                     self.show.step(loss=result.loss, texts=result.queries)
                     self._write(
                         result.step, epoch=result.epoch, loss=result.loss, parts=result.parts, texts=result.queries,
@@ -144,7 +147,9 @@ class Phase:
                 saved = time.monotonic()
                 self._stop(stopping())
         if self.select and best["epoch"] >= 0:
-            load_weights(self.network, self._selected(best, ranks))
+            load_weights(self.network, self._selected(best, ranks), averaged=True)
+        else:
+            self._average.apply()
         return best
 
     def _lexical(self) -> NDArray[np.int32]:
@@ -169,7 +174,7 @@ class Phase:
         settings = self.recipe.training
         if loop.epoch % settings.evaluate_every and loop.epoch != self.epochs:
             return False
-        with self.show.pause():
+        with self.show.pause(), self._average.applied():
             rows = self._watched()
             queries, labels = self._sides(rows)
             for name in queries:
@@ -249,9 +254,10 @@ class Phase:
         return self.select and patience is not None and best["since"] >= patience
 
     def _save(self, loop: Loop, best: dict[str, Any], tags: Sequence[str] = ()) -> None:
-        tensors, rows, scalars = collect_state(self.network, loop.optimisers)
+        tensors, rows, scalars = collect_state(self.network, loop.optimisers, self._average.means)
         state = {
             "loop": loop.state(),
+            "average": self._average.state(),
             "best": best,
             "optimisers": scalars,
             "identity": self.identity,
@@ -272,6 +278,7 @@ class Phase:
             self.show.note(note)
         load_weights(self.network, checkpoint)
         restore_optimisers(self.network, loop.optimisers, checkpoint)
+        self._average.restore(checkpoint)
         loop.restore(checkpoint.state["loop"], checkpoint.arrays)
         self._clock = Clock(checkpoint.state["seconds"])
         best: dict[str, Any] = checkpoint.state["best"]
@@ -299,7 +306,7 @@ class Phase:
         if checkpoint.state["identity"] != self.identity:
             return None
         best: dict[str, Any] = checkpoint.state["best"]
-        load_weights(self.network, self._selected(best, ranks))
+        load_weights(self.network, self._selected(best, ranks), averaged=True)
         return best
 
     def whole(self, best: dict[str, Any]) -> Network:
@@ -308,7 +315,7 @@ class Phase:
             return self.network
         encoders = dict(self.network.encoders.items())
         network = build_network(self.recipe, encoders, self.network.spaces).to(self.network.device)
-        load_weights(network, self._selected(best, ALONE))
+        load_weights(network, self._selected(best, ALONE), averaged=True)
         return network
 
 
