@@ -144,7 +144,9 @@ class PartitionSettings(Settings):
     kind: Literal["partition"] = "partition"
     size: PositiveInt | None = None  # number of clusters, at most one per label
     leaf: PositiveInt | None = None  # in place of size: the most labels of a cluster
-    features: Literal["points", "graph", "texts", "ngrams"] = "points"  # what labels are compared by
+    features: Literal["points", "graph", "texts", "ngrams", "points_and_ngrams"] = (
+        "points"  # what labels are compared by
+    )
     of: str | None = None  # the finer space whose clusters are joined
 
     @model_validator(mode="after")
@@ -182,9 +184,9 @@ class PartitionSettings(Settings):
         return LabelSpace(name, size, sparse.csr_matrix(parts, shape=(size, labels)))
 
     @property
-    def reads(self) -> str | None:
-        """Which features are read; None if the space is made of another."""
-        return self.features if self.of is None else None
+    def reads(self) -> set[str]:
+        """Which features are read: none if the space is made of another."""
+        return set() if self.of is not None else set(self.features.split("_and_"))
 
     def _vectors(self, sources: SpaceSources) -> sparse.csr_matrix | NDArray[np.float32]:
         """Return the vectors [L, d] by which labels are compared."""
@@ -193,9 +195,19 @@ class PartitionSettings(Settings):
         if self.features == "ngrams":
             return pifa(sources.ngrams(), sources.targets)
         means = pifa(sources.points(), sources.targets)
+        if self.features == "points_and_ngrams":
+            parts = [sparse.csr_matrix(means), pifa(sources.ngrams(), sources.targets)]
+            return sparse.csr_matrix(sparse.hstack([_unit_rows(sparse.csr_matrix(part)) for part in parts]))
         if self.features == "points":
             return means
         return np.asarray(normalise(random_walk(sources.targets, seed=sources.seed)) @ means)
+
+
+def _unit_rows(matrix: sparse.csr_matrix) -> sparse.csr_matrix:
+    """Return the rows scaled to length 1."""
+    lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return sparse.csr_matrix(sparse.diags(scale) @ matrix, dtype=np.float32)
 
 
 SPACES = {"partition": PartitionSettings}

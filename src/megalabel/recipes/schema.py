@@ -286,7 +286,7 @@ def _check_name(section: str, name: str) -> None:
 
 
 def _reads_ngrams(heads: Iterable[FittedSettings], spaces: Iterable[AnySpace]) -> bool:
-    return any(head.reads_ngrams for head in heads) or any(space.reads == NGRAMS for space in spaces)
+    return any(head.reads_ngrams for head in heads) or any(NGRAMS in space.reads for space in spaces)
 
 
 def _with_finer(spaces: Mapping[str, AnySpace], names: Iterable[str | None]) -> set[str]:
