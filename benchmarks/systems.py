@@ -36,6 +36,10 @@ SYSTEMS = {
     "Renee": "renee-cpu",
     "Astec": "astec-cpu",
     "InceptionXML": "inceptionxml-cpu",
+    "InceptionXML+": "inceptionxml-plus-cpu",
+    "InceptionXML-LF": "inceptionxml-lf-cpu",
+    "DECAF": "decaf-cpu",
+    "ECLARE": "eclare-cpu",
 }
 ROWS = [Row(name, recipe, (FEW_ROWS,)) for name, recipe in SYSTEMS.items()]
 FLAGSHIP = Row("auto", "auto")

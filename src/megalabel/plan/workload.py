@@ -343,7 +343,7 @@ class Workload:
     @property
     def mining_head(self) -> HeadLoad:
         """The head whose vectors are clustered and searched, as in ``Network.mining_head``."""
-        heads = [head for head in self.heads if head.settings.space is None]
+        heads = [head for head in self.heads if head.settings.space is None] or self.heads
         return next((head for head in heads if head.text), heads[0])
 
     @cached_property

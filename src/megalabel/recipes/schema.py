@@ -220,6 +220,13 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_stage_space(self) -> Self:
+        for name, head in self.dense_heads.items():
+            if self.space is not None and head.space is not None:
+                raise ValueError(f"heads.{name}.space: the groups of {self.space!r} are the labels of this stage")
+        return self
+
+    @model_validator(mode="after")
     def _check_candidates(self) -> Self:
         for name, head in self.dense_heads.items():
             if head.candidates is None:
