@@ -11,6 +11,7 @@ from megalabel.heads.shared import SharedHead, SharedSettings
 from megalabel.heads.temperature import Temperature
 from megalabel.heads.text import TextHead, TextSettings
 from megalabel.heads.text_free import TextFreeHead, TextFreeSettings
+from megalabel.heads.tree import Tree
 
 __all__ = [
     "HEADS",
@@ -33,6 +34,7 @@ __all__ = [
     "TextFreeSettings",
     "TextHead",
     "TextSettings",
+    "Tree",
     "hard_negatives",
     "register",
 ]

@@ -8,7 +8,7 @@ from megalabel.heads import HEADS, HeadSettings, register
 
 
 def test_every_kind_is_registered_under_its_name():
-    assert sorted(HEADS) == ["free", "linear", "memory", "neighbours", "overlap", "shared", "text", "text_free"]
+    assert sorted(HEADS) == ["free", "linear", "memory", "neighbours", "overlap", "shared", "text", "text_free", "tree"]
     for kind, settings in HEADS.items():
         assert settings.model_fields["kind"].default == kind
     assert {kind for kind in HEADS if HEADS[kind].trained} == {"free", "neighbours", "shared", "text", "text_free"}
