@@ -88,13 +88,16 @@ def small_document(name):
         shrink_batching(document["batching"], any(once))
     shrink_training(document)
     for space in document["spaces"].values():
-        space["size"] = 12
+        space |= {"size": 12, "leaf": None}
     for _ in document["spaces"]:  # a space is half as large as the one it is made of
         for space in document["spaces"].values():
             space["size"] = 12 if space["of"] is None else document["spaces"][space["of"]]["size"] // 2
     for head in document["heads"].values():
         head |= {key: value for key, value in SMALL_HEAD.items() if head.get(key) is not None}
         head |= {"size": 12, "private": 5} if head["kind"] == "shared" else {}
+        head |= {"layer": None} if head.get("layer") else {}  # a bag has none
+        if head.get("candidates"):
+            head["candidates"]["top"] = 3
     if document["predict"]["weights"] in ("fusion", "tree"):
         document["predict"]["candidates"] = document["training"]["evaluate_on"] = 5
     if recipe.fitted_heads or any(space["features"] == "ngrams" for space in document["spaces"].values()):
@@ -134,6 +137,7 @@ def shrink_training(document):
         section |= {"epochs": 2} if "epochs" in section else {}
         section |= {"warmup_steps": 1} if section.get("warmup_steps") is not None else {}
         section |= {"milestones": [1]} if section.get("milestones") else {}
+        section |= {"averaging": {"start": 0, "every_steps": 2}} if section.get("averaging") else {}
         if section.get("encoder", {}).get("lr", 1.0) < 1e-5:  # a small run would change nothing
             section["encoder"]["lr"] = 0.01
     if (training["tables"] or {}).get("kind") == "sgd":  # a bag has sparse gradients, which momentum does not take

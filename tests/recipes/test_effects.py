@@ -244,6 +244,25 @@ def test_stages_may_each_set_what_a_recipe_must_have():
     assert [staged.training.epochs for _, staged in recipe(stages=stages).stage_recipes()] == [2, 3]
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["freeze=[encoder]"], "detach_epochs has no effect: the encoders it reads are not trained"),
+        (["heads.classifier.detach_epochs=6"], "training ends after 5 epochs"),
+    ],
+)
+def test_epochs_without_a_gradient_for_the_encoder_must_be_epochs_in_which_it_learns(changes, words):
+    detached = ["heads.classifier.detach_epochs=2"]
+    load_recipe("inceptionxml-cpu", detached)
+    with pytest.raises(SettingError, match=words):
+        load_recipe("inceptionxml-cpu", [*detached, *changes, "batching.refresh={}", "batching.negatives={uniform: 5}"])
+
+
+def test_a_head_without_weights_cannot_learn_alone():
+    with pytest.raises(SettingError, match=r"heads.dual.detach_epochs: it has no weights of its own"):
+        load_recipe("dexml-cpu", ["heads.dual.query_matrix=false", "heads.dual.detach_epochs=1"])
+
+
 GROUPS = {"groups": {"kind": "free", "space": "coarse", "loss": "bce"}, "dual": TEXT}
 
 

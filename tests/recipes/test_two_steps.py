@@ -29,6 +29,10 @@ def with_minilm(name):
             place = "encoder" if len(recipe.encoders) == 1 else f"encoders.{encoder}"
             lengths = [f"{key}: 12" for key in ("query_length", "label_length") if getattr(settings, key)]
             changes.append(f"{place}={{{', '.join([MINILM, *lengths])}}}")
+    for name, head in recipe.dense_heads.items():
+        if head.layer is not None:  # MiniLM has half as many
+            taps = head.layer if isinstance(head.layer, tuple) else (head.layer,)
+            changes.append(f"heads.{name}.layer={[max(1, tap // 2) for tap in taps]}")
     for stage, staged in recipe.stage_recipes():
         wanted = {"batching.batch_size": 12}
         if getattr(staged.batching.order, "size", None):
@@ -39,7 +43,7 @@ def with_minilm(name):
             section, field = key.split(".")[:2]
             own = field in getattr(stage, section)
             changes.append(f"{f'stages.{stage.name}.' if own else ''}{key}={value}")
-    return load_recipe(name, list(dict.fromkeys(changes)))
+    return load_recipe(recipe.name, list(dict.fromkeys(changes)))
 
 
 @dataclass
@@ -69,12 +73,12 @@ def test_two_steps_with_minilm(name):
     assert plan(whole, data=data).fits
     for _, recipe in whole.stage_recipes():
         encoders = build_encoders(recipe, data)
-        staged = data
-        if recipe.space is not None:
-            encoder = next(iter(encoders.values()))
-            sources = Sources(data.train.targets, encoder.encode(encoder.tokenise(data.train.texts)).numpy())
-            staged = group_dataset(data, build_spaces(recipe.spaces, sources)[recipe.space])
-        network = build_network(recipe, encoders, {"labels": LabelSpace("labels", len(staged.labels))})
+        encoder = next(iter(encoders.values()))
+        sources = Sources(data.train.targets, encoder.encode(encoder.tokenise(data.train.texts)).numpy())
+        spaces = build_spaces(recipe.spaces, sources)
+        staged = data if recipe.space is None else group_dataset(data, spaces[recipe.space])
+        labels = {"labels": LabelSpace("labels", len(staged.labels))}
+        network = build_network(recipe, encoders, labels if recipe.space is not None else labels | spaces)
         texts = Texts.of(staged, encoders)
         init_heads(network, staged.train.targets, texts.train, texts.labels)
         loop = Loop(recipe, network, staged.train, texts.train, texts.labels)

@@ -2,6 +2,8 @@
 
 from megalabel.heads.dense import DenseHead, DenseSettings
 from megalabel.heads.free import FreeHead, FreeSettings
+from megalabel.heads.gated import GatedHead, GatedSettings
+from megalabel.heads.graph import GraphHead, GraphSettings
 from megalabel.heads.head import HEADS, FittedHead, FittedSettings, HeadSettings, register
 from megalabel.heads.linear import Linear, hard_negatives
 from megalabel.heads.memory import Memory
@@ -21,6 +23,10 @@ __all__ = [
     "FittedSettings",
     "FreeHead",
     "FreeSettings",
+    "GatedHead",
+    "GatedSettings",
+    "GraphHead",
+    "GraphSettings",
     "HeadSettings",
     "Linear",
     "Memory",

@@ -190,6 +190,10 @@ class InitData(Protocol):
         """Return the texts of all labels as queries of this head, as searched; every process encodes its share."""
         ...
 
+    def encoded_labels(self, start: int, stop: int) -> Tensor:
+        """Return the label texts ``start`` to ``stop``, encoded for this head, without its layers."""
+        ...
+
     def label_vectors(self) -> Tensor:
         """Return the head's label vectors of ``shard``, as used in search."""
         ...

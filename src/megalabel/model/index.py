@@ -206,6 +206,8 @@ def build_index(
     if isinstance(queries, str):
         raise SettingError("give a list of queries, not one")
     check_choice(kind, **settings)
+    if heads == "all" and model.cascade is not None:
+        raise SettingError("this model searches through groups of labels, without an index", remedy="name a head")
     fused = model.fusion is not None
     options = {"k": model.recipe.predict.candidates if fused else _K, "seed": 0, **settings}
     options["k"] = min(options["k"], len(model.state.labels))

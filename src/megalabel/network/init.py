@@ -87,6 +87,12 @@ class _InitData:
         parts = [self.texts(start, min(start + BLOCK, shard.stop)) for start in starts]
         return ranks.gather(torch.cat(parts), ranks.sizes(self.network.labels))
 
+    def encoded_labels(self, start: int, stop: int) -> Tensor:
+        encoder = self.network.label_encoder(self.name)
+        length = self.network.length(encoder, labels=True)
+        vectors = self.network.encode(encoder, self.labels.cut(start, stop)[encoder], length)
+        return self.network.tapped(vectors, encoder, self.name)
+
     def label_vectors(self) -> Tensor:
         if self.network.space(self.name).members is not None:
             return self.network.head(self.name).labels(None, None, search=True)[0]

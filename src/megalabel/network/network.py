@@ -212,12 +212,12 @@ class Network(nn.Module):
         """Return how many tokens an encoder keeps of a query or of a label text; None for all."""
         return self.lengths.get(encoder, (None, None))[labels]
 
-    def layers(self, encoder: str) -> list[int | None]:
-        """Return the layers of an encoder that heads read, None for its output."""
+    def layers(self, encoder: str) -> list[int | tuple[int, ...] | None]:
+        """Return the layers of an encoder that heads read, None for its output; of several, their mean."""
         users = [self.head(name) for name in self.heads]
         names = [(self.query_encoder(name), self.label_encoder(name)) for name in self.heads]
         wanted = {head.settings.layer for head, both in zip(users, names, strict=True) if encoder in both}
-        return sorted(wanted, key=lambda layer: (layer is None, layer))
+        return sorted(wanted, key=lambda layer: (layer is None, layer if isinstance(layer, tuple) else (layer or 0,)))
 
     def tapped(self, vectors: Tensor, encoder: str, head: str) -> Tensor:
         """Return the vectors [n, d] that a head reads from those of an encoder, [n, d] or [n, layers, d]."""
@@ -264,7 +264,7 @@ class Network(nn.Module):
             vectors = cache.encode(encoder, tokens, max_length=length)
         return vectors if vectors.dtype == torch.float64 else vectors.float()
 
-    def _taps(self, name: str) -> dict[str, tuple[int, ...]]:
+    def _taps(self, name: str) -> dict[str, tuple[int | tuple[int, ...], ...]]:
         layers = self.layers(name)
         if layers == [None] or not layers:
             return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -143,14 +144,27 @@ class PartitionSettings(Settings):
     """Balanced clusters of labels, or groups of the clusters of a finer space."""
 
     kind: Literal["partition"] = "partition"
-    size: PositiveInt  # number of clusters, at most one per label
+    size: PositiveInt | None = None  # number of clusters, at most one per label
+    leaf: PositiveInt | None = None  # in place of size: the most labels of a cluster
     features: Literal["points", "graph", "texts", "ngrams"] = "points"  # what labels are compared by
     of: str | None = None  # the finer space whose clusters are joined
 
     @model_validator(mode="after")
     def _without_effect(self) -> Self:
-        self.require(self.of is None, "features", "the clusters of another space are joined")
+        self.require(self.of is None, "features leaf", "the clusters of another space are joined")
+        if (self.size is None) == (self.leaf is None):
+            raise ValueError("give either size, the number of clusters, or leaf, the most labels of a cluster")
         return self
+
+    def count(self, labels: int) -> int:
+        """Return the number of clusters of so many labels: 2^ceil(log2(L / leaf)), or ``size``, but at most L.
+
+        >>> PartitionSettings(leaf=100).count(131_073), PartitionSettings(size=64).count(10)
+        (2048, 10)
+        """
+        if self.leaf is None:
+            return min(self.size or labels, labels)
+        return min(labels, 1 << max(0, math.ceil(math.log2(labels / self.leaf))))
 
     def build(self, name: str, sources: SpaceSources, finer: LabelSpace | None = None) -> LabelSpace:
         """Return the space; ``finer`` is that of ``of``.
@@ -161,10 +175,10 @@ class PartitionSettings(Settings):
         """
         labels = sources.targets.shape[1]
         if finer is None:
-            size = min(self.size, labels)
+            size = self.count(labels)
             cluster = partition(self._vectors(sources), clusters=size, seed=sources.seed)
         else:
-            size = min(self.size, finer.size)
+            size = self.count(finer.size)
             cluster = finer.group_of * size // finer.size
         parts = np.ones(labels, dtype=np.float32), (cluster, np.arange(labels))
         return LabelSpace(name, size, sparse.csr_matrix(parts, shape=(size, labels)))
@@ -231,29 +245,35 @@ def check_nesting(settings: Mapping[str, PartitionSettings]) -> None:
         if space.of is not None and space.of not in others:
             hint = nearest(space.of, others) if others else "there is none"
             raise ValueError(f"spaces.{name}.of is {space.of!r}; {hint}")
-        if space.of is not None and space.size >= settings[space.of].size:
+        finer = None if space.of is None else settings[space.of]
+        if finer is not None and space.size and finer.size and space.size >= finer.size:
             raise ValueError(f"spaces.{name}.size must be below that of {space.of!r}, whose clusters it joins")
 
 
 def group_dataset(data: Dataset, space: LabelSpace) -> Dataset:
     """Return the same points with the groups of a space as labels; filter pairs are dropped.
 
+    The text of a group is the texts of its labels, one after the other: for a bag of features, their sum.
+
     >>> data = Dataset.from_lists(
     ...     train=[("a", [0, 2]), ("b", [1]), ("c", [3])], test=[("d", [2])], labels=["w", "x", "y", "z"])
     >>> members = sparse.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 1]], dtype=np.float32))
     >>> grouped = group_dataset(data, LabelSpace("clusters", 2, members))
-    >>> grouped.train.targets.toarray().tolist(), len(grouped.labels)
-    ([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], 2)
+    >>> grouped.train.targets.toarray().tolist(), grouped.labels.texts
+    ([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], ['w y', 'x z'])
     """
 
     def grouped(split: Split) -> Split:
         return replace(split, targets=space.targets(split.targets), filter=np.empty((0, 2), dtype=np.int64))
 
+    assert space.members is not None
     names = [str(number) for number in range(space.size)]
+    parts = np.split(space.members.indices, space.members.indptr[1:-1])
+    texts = [" ".join(data.labels.texts[label] for label in sorted(part)) for part in parts]
     return Dataset(
         train=grouped(data.train),
         test=grouped(data.test),
         val=None if data.val is None else grouped(data.val),
-        labels=Labels(names, names),
+        labels=Labels(texts, names),
         name=f"{data.name}, {space.size:,} groups of labels",
     )

@@ -135,6 +135,8 @@ def _held(load: Workload) -> list[Part]:
     """Return the parts that stay, on one device and in its process."""
     batching, weights = load.recipe.batching, _weights(load)
     parts = [*weights, Part("optimiser", _optimiser_bytes(load), _optimiser_names(load))]
+    if load.recipe.training.averaging is not None:
+        parts.append(Part("average of the weights", weight_bytes(load), "one more copy"))
     if load.recipe.training.refit:
         note = "kept while the second runs"
         parts.append(Part("weights of the first training", weight_bytes(load), note))

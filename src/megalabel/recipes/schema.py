@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from torch.nn import ModuleDict
 
 from megalabel.augment.settings import AugmentSettings
@@ -15,90 +15,16 @@ from megalabel.errors import nearest
 from megalabel.heads import FittedSettings
 from megalabel.heads.dense import DenseSettings
 from megalabel.heads.head import NGRAMS, AnyHead
-from megalabel.metrics.evaluate import METRICS
 from megalabel.network.network import ENCODER
 from megalabel.network.spaces import AnySpace, check_nesting, with_finer
 from megalabel.recipes.effects import refuse_idle
-from megalabel.recipes.optimisers import OptimiserSettings, OptionalOptimiser
-from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Seed, Settings, first_error
+from megalabel.recipes.predict import Predict
+from megalabel.recipes.training import Training
+from megalabel.settings import Seed, Settings, first_error
 
 __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
 
 LONGEST = 100  # bytes of the name of a part, which becomes that of a folder
-
-
-class Training(Settings):
-    """The loop."""
-
-    renamed: ClassVar[Mapping[str, str]] = {"freeze": "freeze: [encoder], a key of the recipe or of a stage"}
-
-    epochs: PositiveInt
-    encoder: OptimiserSettings  # of all encoders
-    tables: OptionalOptimiser = None  # features of a bag, free vectors; None: encoder's rates (lazy_adamw)
-    heads: OptionalOptimiser = None  # projections, temperature, bias; None follows encoder
-    schedule: Literal["linear", "cosine", "constant", "one_cycle"] = "linear"
-    warmup: Fraction = 0.1  # of all steps
-    warmup_steps: NonNegativeInt | None = None  # in place of a share
-    milestones: tuple[PositiveInt, ...] = ()  # epochs after which the rate is multiplied by milestone_factor
-    milestone_factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    clip: PositiveFloat | None = None  # largest norm of all gradients together; None does not clip
-    chunk_size: PositiveInt = 256  # texts whose activations are held at once
-    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of train held out if the data has no val rows
-    evaluate_every: PositiveInt = 1  # epochs
-    evaluate_on: PositiveInt | None = None  # validation rows at most, evenly spread; None takes all
-    select: str = "nDCG@5"
-    patience: PositiveInt | None = None  # evaluations without a better one
-    refit: bool = False
-    device: str = "auto"  # cpu, cuda, cuda:1, mps; auto: cuda if there is one, else cpu
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # encoders'; auto: bfloat16 for transformers on cuda
-
-    @model_validator(mode="after")
-    def _check_schedule(self) -> Self:
-        self.require(self.warmup_steps is None, "warmup", "warmup_steps is given")
-        self.require(bool(self.milestones), "milestone_factor", "there are no milestones")
-        late = [epoch for epoch in self.milestones if epoch >= self.epochs]
-        if late:
-            raise ValueError(f"milestones: {late[0]} has no effect, training ends after {self.epochs} epochs")
-        if len(set(self.milestones)) < len(self.milestones):
-            raise ValueError("milestones: duplicate epoch")
-        return self
-
-    @field_validator("select")
-    @classmethod
-    def _check_select(cls, value: str) -> str:
-        if value not in METRICS:
-            raise ValueError(nearest(value, METRICS))
-        return value
-
-    @field_validator("encoder", "tables", "heads", mode="before")
-    @classmethod
-    def _no_short_form(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            raise ValueError("an optimiser needs a learning rate: {kind: adamw, lr: 1.0e-3}")
-        return value
-
-
-class Predict(Settings):
-    """How heads are put together: by given weights, weights chosen on validation, or a fusion fitted on it.
-
-    ``fusion`` is :class:`megalabel.fusion.Fusion`, ``tree`` is :class:`megalabel.fusion.TreeFusion`.
-    """
-
-    weights: dict[str, float] | Literal["equal", "validation", "fusion", "tree"] = "equal"
-    candidates: PositiveInt = 100  # labels each head proposes
-    tail: Fraction = 0.0  # rank by p x (inverse propensity)^tail
-    beta: PositiveFloat = 1.0  # tree: how much the tree and all heads but the last count; the last counts 1
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        self.require(self.fused, "candidates tail", "weights is not fusion")
-        self.require(self.weights == "tree", "beta", "weights is not tree")
-        return self
-
-    @property
-    def fused(self) -> bool:
-        """Whether a fusion of all heads is fitted on validation rows."""
-        return self.weights in ("fusion", "tree")
 
 
 class Stage(Settings):
@@ -313,6 +239,8 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _check_rest(self) -> Self:
+        if self.predict.cascade is not None and not self.stages:
+            self.predict.cascade.check(self.dense_heads, self.heads)
         weights = self.predict.weights
         if isinstance(weights, dict) and set(weights) != set(self.dense_heads):
             raise ValueError(f"predict.weights must name the heads {', '.join(self.dense_heads)}")
@@ -320,8 +248,6 @@ class Recipe(Settings):
             raise ValueError("predict.weights is tree, which combines at least two heads")
         if self.fitted_heads and not self.predict.fused:
             raise ValueError(f"the head {next(iter(self.fitted_heads))!r} needs predict.weights: fusion")
-        if self.space is not None and self.batching.bm25_top:
-            raise ValueError(f"batching.negatives.bm25: the groups of {self.space!r} have no texts")
         parts = [*self.encoders, *self.dense_heads]
         for key in ("freeze", "drop"):
             for name in getattr(self, key):

@@ -61,6 +61,7 @@ class Step:
         labels: TextTokens,
         log_q: Tensor | None = None,
         points: TextTokens | None = None,
+        epoch: int = 0,
     ) -> dict[str, Tensor]:
         """Return the loss of each trained head, unweighted; ready for ``backward``.
 
@@ -74,6 +75,7 @@ class Step:
             labels: the texts of all labels.
             log_q: [P] log of the probability that a label is in the pool.
             points: the texts of all train points, for heads that read those of neighbours or of partners.
+            epoch: of the step, counted from 0, for heads that do not train the encoders at first.
         """
         network, ranks = self.network, self.network.ranks
         cache = GradientCache(self.chunk_size)
@@ -95,6 +97,8 @@ class Step:
         for name in self._in_order(trained):
             head = network.head(name)
             vectors = network.tapped(encoded[network.query_encoder(name)], network.query_encoder(name), name)
+            detached = epoch < head.settings.detach_epochs
+            vectors = vectors.detach() if detached else vectors
             query_vectors = head.query(vectors[:own])
             if name in waiting:
                 view = self._proposed(name, sides, batch)
@@ -102,6 +106,7 @@ class Step:
             else:
                 view = batch.views[head.settings.label_space]
                 text = texts.get(name)
+            text = text.detach() if detached and text is not None else text
             if name in readers[-1:]:
                 texts.clear()  # the vectors of all labels take gigabytes
             pool = _own_pool(view, head, network)
@@ -303,27 +308,30 @@ class Step:
         """Return a head's candidates: the best of its source head, and the positives of each row."""
         settings = self.network.head(name).settings.candidates
         assert settings is not None and self.proposals is not None
-        best = self._best(sides[settings.source], self.network.head(settings.source), settings.top)
-        view = self.proposals[name].view(batch.queries.cpu().numpy(), best.cpu().numpy())
-        return view.to(self.network.device)
+        best, scores = self._best(sides[settings.source], self.network.head(settings.source), settings.top)
+        proposed, maker = best.cpu().numpy(), self.proposals[name]
+        if maker.graph is not None:
+            proposed = maker.propagated(proposed, scores.cpu().numpy())
+        return maker.view(batch.queries.cpu().numpy(), proposed).to(self.network.device)
 
-    def _best(self, side: _Side, head: DenseHead, top: int) -> Tensor:
-        """Return the ids [B, top] that a head scores best in this step, padded with -1."""
+    def _best(self, side: _Side, head: DenseHead, top: int) -> tuple[Tensor, Tensor]:
+        """Return the ids [B, top] that a head scores best in this step, padded with -1, and their scores."""
         view = side.view
         if view.candidates is not None:
             scores = self._candidate_scores(side, head)
             assert view.mask is not None
             scores = scores.masked_fill(~view.mask, -torch.inf)
             best = scores.topk(min(top, scores.shape[1]), dim=1)
-            return view.candidates.gather(1, best.indices).masked_fill(best.values == -torch.inf, -1)
+            ids = view.candidates.gather(1, best.indices).masked_fill(best.values == -torch.inf, -1)
+            return ids, best.values
         parts = []
         vectors = side.vectors.to(side.queries.dtype)
         for queries in torch.split(side.queries / head.temperature(), _ROWS):
             scores = queries @ vectors.T
             scores = scores if side.bias is None else scores + side.bias
-            parts.append(scores.topk(min(top, scores.shape[1]), dim=1).indices)
-        places = torch.cat(parts)
-        return places if view.pool is None else view.pool[places]
+            parts.append(scores.topk(min(top, scores.shape[1]), dim=1))
+        places, values = torch.cat([part.indices for part in parts]), torch.cat([part.values for part in parts])
+        return places if view.pool is None else view.pool[places], values
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,14 @@ def test_points_keep_their_clusters():
     assert fewer.counts.sum() == fewer.train.targets.nnz
 
 
+def test_the_text_of_a_group_is_the_texts_of_its_labels():
+    data = ml.load("synthetic:points=200,labels=30,seed=1")
+    members = sparse.csr_matrix(np.eye(7, dtype=np.float32)[:, np.arange(30) % 7])
+    grouped = group_dataset(data, LabelSpace("groups", 7, members))
+    for group, text in enumerate(grouped.labels.texts):
+        assert text == " ".join(data.labels.texts[label] for label in range(30) if label % 7 == group)
+
+
 def test_soft_targets_add_up_to_at_most_one():
     data = ml.Dataset.from_lists(train=[("a", [0, 1]), ("b", [2])], test=[("c", [0])], labels=["x", "y", "z"])
     soft = data.train.targets.copy()
