@@ -14,6 +14,7 @@ from megalabel.heads.shared import SharedHead, SharedSettings
 from megalabel.heads.temperature import Temperature
 from megalabel.heads.text import TextHead, TextSettings
 from megalabel.heads.text_free import TextFreeHead, TextFreeSettings
+from megalabel.heads.tree import Tree
 
 __all__ = [
     "HEADS",
@@ -42,6 +43,7 @@ __all__ = [
     "TextFreeSettings",
     "TextHead",
     "TextSettings",
+    "Tree",
     "hard_negatives",
     "register",
 ]

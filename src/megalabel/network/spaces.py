@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from scipy import sparse
 
 from megalabel.data.dataset import Dataset, Labels
 from megalabel.encoders._arrays import read_part, write_part
-from megalabel.errors import DataError
+from megalabel.errors import DataError, nearest
 from megalabel.graphs import normalise, partition, pifa, random_walk
 from megalabel.heads.sparse.rows import PARTS, pack, unpack
 from megalabel.settings import Settings, one_of
@@ -33,8 +33,10 @@ __all__ = [
     "PartitionSettings",
     "SpaceSources",
     "build_spaces",
+    "check_nesting",
     "group_dataset",
     "load_spaces",
+    "with_finer",
 ]
 
 
@@ -230,6 +232,34 @@ def build_spaces(settings: Mapping[str, PartitionSettings], sources: SpaceSource
     for name in settings:
         build(name)
     return spaces
+
+
+def with_finer(settings: Mapping[str, PartitionSettings], names: Iterable[str | None]) -> set[str]:
+    """Return the spaces of these names and those they are made of.
+
+    >>> levels = {"coarse": PartitionSettings(size=4, of="fine"), "fine": PartitionSettings(size=16)}
+    >>> sorted(with_finer(levels, ["coarse", None]))
+    ['coarse', 'fine']
+    """
+    used: set[str] = set()
+    for start in names:
+        name = start
+        while name is not None and name in settings and name not in used:
+            used.add(name)
+            name = settings[name].of
+    return used
+
+
+def check_nesting(settings: Mapping[str, PartitionSettings]) -> None:
+    """Raise a ValueError if a space is made of one that is not there, or that is not finer."""
+    for name, space in settings.items():
+        others = [other for other in settings if other != name]
+        if space.of is not None and space.of not in others:
+            hint = nearest(space.of, others) if others else "there is none"
+            raise ValueError(f"spaces.{name}.of is {space.of!r}; {hint}")
+        finer = None if space.of is None else settings[space.of]
+        if finer is not None and space.size and finer.size and space.size >= finer.size:
+            raise ValueError(f"spaces.{name}.size must be below that of {space.of!r}, whose clusters it joins")
 
 
 def group_dataset(data: Dataset, space: LabelSpace) -> Dataset:
