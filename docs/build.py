@@ -297,6 +297,42 @@ def tokens() -> str:
     )
 
 
+def beam() -> str:
+    """Return how the time of a query grows with the labels, by beam and exactly."""
+    stored = result("beam")
+    lines = [
+        [f"{row['labels']:,}", str(row["levels"]), f"{row['products']:,}", f"{row['beam']['milliseconds']:.3f}",
+         f"{row['growth']['beam']:.1f}x" if "growth" in row else "", f"{row['exact']['milliseconds']:.3f}",
+         f"{row['growth']['exact']:.1f}x" if "growth" in row else "", f"{row['recall']:.3f}"]
+        for row in stored["rows"]
+    ]  # fmt: skip
+    head = [
+        "labels",
+        "levels",
+        "products",
+        f"beam of {stored['beam']}, ms",
+        "growth",
+        "exact, ms",
+        "growth",
+        "recall@10",
+    ]
+    note = f"{stored['dim']} numbers, CPU time of a query in a batch, threads: {stored['threads']}"
+    return f"{table(head, lines)}\n{note}; {where(stored)}.\n"
+
+
+def tree() -> str:
+    """Return the head tree beside XR-Linear."""
+    stored = result("tree")
+    lines = [
+        [row["data"], "`tree`" if row["system"] == "tree" else row["system"],
+         *(f"{row[name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5")), f"{row['fit_cpu_seconds']:.1f}",
+         f"{row['parameters'] / 1e6:.1f} M"]
+        for row in stored["rows"]
+    ]  # fmt: skip
+    head = ["data", "system", "P@1", "P@5", "PSP@1", "PSP@5", "CPU s to fit", "weights"]
+    return f"{table(head, lines)}\nThreads: {stored['threads']}; {where(stored)}.\n"
+
+
 def search() -> str:
     """Return the speed of search, ours beside that of others."""
     stored = result("search")
@@ -346,6 +382,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "recipes": recipes,
     "scale": scale,
     "search": search,
+    "beam": beam,
+    "tree": tree,
     "serve": serve,
     "soak": soak,
     "soak_statuses": soak_statuses,

@@ -91,9 +91,9 @@ def small_document(name):
     shrink_training(document)
     for space in document["spaces"].values():
         space |= {"size": 12, "leaf": None}
-    for _ in document["spaces"]:  # a space is half as large as the one it is made of
+    for _ in document["spaces"]:  # a space has two thirds of the groups of the one it is made of
         for space in document["spaces"].values():
-            space["size"] = 12 if space["of"] is None else document["spaces"][space["of"]]["size"] // 2
+            space["size"] = 12 if space["of"] is None else document["spaces"][space["of"]]["size"] * 2 // 3
     for head in document["heads"].values():
         head |= {key: value for key, value in SMALL_HEAD.items() if head.get(key) is not None}
         head |= {"size": 12, "private": 5} if head["kind"] == "shared" else {}
@@ -102,7 +102,7 @@ def small_document(name):
         head |= {"layer": None} if head.get("layer") else {}  # a bag has none
     if document["predict"]["weights"] in ("fusion", "tree"):
         document["predict"]["candidates"] = document["training"]["evaluate_on"] = 5
-    if recipe.fitted_heads or any(space["features"] == "ngrams" for space in document["spaces"].values()):
+    if recipe.fitted_heads or any("ngrams" in space["features"] for space in document["spaces"].values()):
         document["ngrams"] |= {"words": 512, "bigrams": 512, "characters": 512}
     return document
 

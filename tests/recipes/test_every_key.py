@@ -233,6 +233,7 @@ def names(document: Document, settings: Any, field: str, path: Keys) -> list[Any
         "loss": [None, "bce"],
         "share": ["both", None],
         "features": [NGRAMS, *heads],
+        "vectors": [*heads, None],
         "tables": [optimiser, None],
         "heads": [optimiser, None] if isinstance(settings, Training) else [[head] for head in heads if len(heads) > 1],
         "betas": [[0.5, 0.9]],

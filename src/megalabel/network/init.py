@@ -75,6 +75,14 @@ class _InitData:
         for rows, sides in query_blocks(self.network, self.queries):
             yield rows, sides[self.name]
 
+    def group_probabilities(self, head: str) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        other = self.network.head(head)
+        vectors, bias = other.labels(None, None, search=True)
+        for rows, sides in query_blocks(self.network, self.queries):
+            queries = sides[head] if bias is not None else sides[head] / other.temperature()
+            scores = queries @ vectors.T
+            yield rows, other.log_probabilities(scores if bias is None else scores + bias)
+
     def texts(self, start: int, stop: int) -> Tensor:
         if self.network.space(self.name).members is not None:  # groups have no text
             head = self.network.head(self.name)

@@ -72,14 +72,20 @@ class Network(nn.Module):
         shared: dict[str, Temperature] = {}
         for name, settings in heads.items():
             if isinstance(settings, DenseSettings):
-                self.heads[name] = self._build(settings, shared)
+                self.heads[name] = self._build(settings, heads, shared)
         for name, head in self.heads.items():
             head.requires_grad_(self.head(name).loss is not None)
         for name in self.frozen:
             self._part(name).requires_grad_(False)
 
-    def _build(self, settings: DenseSettings, shared: dict[str, Temperature]) -> DenseHead:
-        space = self.spaces[settings.label_space]
+    def _build(
+        self, settings: DenseSettings, heads: Mapping[str, HeadSettings], shared: dict[str, Temperature]
+    ) -> DenseHead:
+        space, more = self.spaces[settings.label_space], {}
+        if settings.reads_paths and settings.candidates is not None:
+            source = heads[settings.candidates.source]
+            assert isinstance(source, DenseSettings)
+            more["relation"] = self.spaces[source.label_space].relation(space)
         temperature, share = Temperature.of(settings.temperature), settings.temperature.share
         both = settings.query_encoder(self.default), settings.label_text_encoder(self.default)
         dims = [int(self.encoders[name].dim) for name in both]  # type: ignore[arg-type]
@@ -91,6 +97,7 @@ class Network(nn.Module):
             encoder_dim=dims[0],
             shard=None if self.ranks.alone else self.ranks.share(space.size),
             temperature=temperature if share is None else shared.setdefault(share, temperature),
+            **more,
         )
 
     def _part(self, name: str) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from scipy import sparse
 
 from megalabel.data.dataset import Dataset, Labels
 from megalabel.encoders._arrays import read_part, write_part
-from megalabel.errors import DataError
+from megalabel.errors import DataError, nearest
 from megalabel.graphs import normalise, partition, pifa, random_walk
 from megalabel.heads.sparse.rows import PARTS, pack, unpack
 from megalabel.settings import Settings, one_of
@@ -33,8 +33,10 @@ __all__ = [
     "PartitionSettings",
     "SpaceSources",
     "build_spaces",
+    "check_nesting",
     "group_dataset",
     "load_spaces",
+    "with_finer",
 ]
 
 
@@ -155,7 +157,9 @@ class PartitionSettings(Settings):
     kind: Literal["partition"] = "partition"
     size: PositiveInt | None = None  # number of clusters, at most one per label
     leaf: PositiveInt | None = None  # in place of size: the most labels of a cluster
-    features: Literal["points", "graph", "texts", "ngrams"] = "points"  # what labels are compared by
+    features: Literal["points", "graph", "texts", "ngrams", "points_and_ngrams"] = (
+        "points"  # what labels are compared by
+    )
     of: str | None = None  # the finer space whose clusters are joined
 
     @model_validator(mode="after")
@@ -193,9 +197,9 @@ class PartitionSettings(Settings):
         return LabelSpace(name, size, sparse.csr_matrix(parts, shape=(size, labels)))
 
     @property
-    def reads(self) -> str | None:
-        """Which features are read; None if the space is made of another."""
-        return self.features if self.of is None else None
+    def reads(self) -> set[str]:
+        """Which features are read: none if the space is made of another."""
+        return set() if self.of is not None else set(self.features.split("_and_"))
 
     def _vectors(self, sources: SpaceSources) -> sparse.csr_matrix | NDArray[np.float32]:
         """Return the vectors [L, d] by which labels are compared."""
@@ -204,9 +208,19 @@ class PartitionSettings(Settings):
         if self.features == "ngrams":
             return pifa(sources.ngrams(), sources.targets)
         means = pifa(sources.points(), sources.targets)
+        if self.features == "points_and_ngrams":
+            parts = [sparse.csr_matrix(means), pifa(sources.ngrams(), sources.targets)]
+            return sparse.csr_matrix(sparse.hstack([_unit_rows(sparse.csr_matrix(part)) for part in parts]))
         if self.features == "points":
             return means
         return np.asarray(normalise(random_walk(sources.targets, seed=sources.seed)) @ means)
+
+
+def _unit_rows(matrix: sparse.csr_matrix) -> sparse.csr_matrix:
+    """Return the rows scaled to length 1."""
+    lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return sparse.csr_matrix(sparse.diags(scale) @ matrix, dtype=np.float32)
 
 
 SPACES = {"partition": PartitionSettings}
@@ -229,6 +243,34 @@ def build_spaces(settings: Mapping[str, PartitionSettings], sources: SpaceSource
     for name in settings:
         build(name)
     return spaces
+
+
+def with_finer(settings: Mapping[str, PartitionSettings], names: Iterable[str | None]) -> set[str]:
+    """Return the spaces of these names and those they are made of.
+
+    >>> levels = {"coarse": PartitionSettings(size=4, of="fine"), "fine": PartitionSettings(size=16)}
+    >>> sorted(with_finer(levels, ["coarse", None]))
+    ['coarse', 'fine']
+    """
+    used: set[str] = set()
+    for start in names:
+        name = start
+        while name is not None and name in settings and name not in used:
+            used.add(name)
+            name = settings[name].of
+    return used
+
+
+def check_nesting(settings: Mapping[str, PartitionSettings]) -> None:
+    """Raise a ValueError if a space is made of one that is not there, or that is not finer."""
+    for name, space in settings.items():
+        others = [other for other in settings if other != name]
+        if space.of is not None and space.of not in others:
+            hint = nearest(space.of, others) if others else "there is none"
+            raise ValueError(f"spaces.{name}.of is {space.of!r}; {hint}")
+        finer = None if space.of is None else settings[space.of]
+        if finer is not None and space.size and finer.size and space.size >= finer.size:
+            raise ValueError(f"spaces.{name}.size must be below that of {space.of!r}, whose clusters it joins")
 
 
 def group_dataset(data: Dataset, space: LabelSpace) -> Dataset:

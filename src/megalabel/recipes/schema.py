@@ -16,7 +16,7 @@ from megalabel.heads import FittedSettings
 from megalabel.heads.dense import DenseSettings
 from megalabel.heads.head import NGRAMS, AnyHead
 from megalabel.network.network import ENCODER
-from megalabel.network.spaces import AnySpace
+from megalabel.network.spaces import AnySpace, check_nesting, with_finer
 from megalabel.recipes.effects import refuse_idle
 from megalabel.recipes.predict import Predict
 from megalabel.recipes.training import Training
@@ -139,7 +139,7 @@ class Recipe(Settings):
         for section, changes in (("batching", stage.batching), ("training", stage.training)):
             document[section] = _merged(document[section], changes)
         document |= {"space": stage.space, "freeze": stage.freeze, "drop": stage.drop, "init_from": stage.init_from}
-        used = _with_finer(self.spaces, [stage.space, *(head.get("space") for head in heads.values())])
+        used = with_finer(self.spaces, [stage.space, *(head.get("space") for head in heads.values())])
         document["spaces"] = {name: space for name, space in document["spaces"].items() if name in used}
         fitted = [head for name, head in self.fitted_heads.items() if name in heads]
         if not _reads_ngrams(fitted, [self.spaces[name] for name in used]):
@@ -153,11 +153,7 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _check_spaces(self) -> Self:
-        for name, space in self.spaces.items():
-            _known(f"spaces.{name}.of", space.of, [other for other in self.spaces if other != name])
-            finer = None if space.of is None else self.spaces[space.of]
-            if finer is not None and space.size and finer.size and space.size >= finer.size:
-                raise ValueError(f"spaces.{name}.size must be below that of {space.of!r}, whose clusters it joins")
+        check_nesting(self.spaces)
         return self
 
     @model_validator(mode="after")
@@ -179,16 +175,15 @@ class Recipe(Settings):
             raise ValueError(f"stage {self.stages[-1].name}: drop has no effect, no stage comes after it")
         used: set[str] = set()
         for stage, recipe in self.stage_recipes():
-            used |= _with_finer(self.spaces, [stage.space, *(head.space for head in recipe.dense_heads.values())])
+            used |= with_finer(self.spaces, [stage.space, *(head.space for head in recipe.dense_heads.values())])
         _no_others("spaces", self.spaces, used, "no head and no stage scores it")
         return self
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        for section in ("heads", "encoders"):
+        for section in ("heads", "encoders", "spaces"):
             for name in getattr(self, section):
-                if name in ("", "all", NGRAMS) or "." in name or hasattr(ModuleDict, name):
-                    raise ValueError(f"{section}.{name}: choose another name, {name!r} is reserved")
+                _check_name(section, name)
         return self
 
     @model_validator(mode="after")
@@ -207,15 +202,12 @@ class Recipe(Settings):
         for name, fitted in self.fitted_heads.items():
             for key in fitted.feature_keys:
                 _known(f"heads.{name}.{key}", getattr(fitted, key), [NGRAMS, *self.label_heads])
-        for section in ("heads", "encoders", "spaces"):
-            for name in getattr(self, section):
-                _check_name(section, name)
         if self.ngrams.options() and not _reads_ngrams(self.fitted_heads.values(), self.spaces.values()):
             raise ValueError("ngrams has no effect: no head reads n-grams")
         used = {encoder for head in self.dense_heads.values() for encoder in head.encoders_read(first)}
         _no_others("encoders", self.encoders, used, "no head reads it")
         if not self.stages:
-            spaces = _with_finer(self.spaces, [self.space, *(head.space for head in self.dense_heads.values())])
+            spaces = with_finer(self.spaces, [self.space, *(head.space for head in self.dense_heads.values())])
             _no_others("spaces", self.spaces, spaces, "no head scores it")
         return self
 
@@ -290,23 +282,13 @@ class Recipe(Settings):
 def _check_name(section: str, name: str) -> None:
     """Raise a ValueError if a part cannot have this name: it names its files in a model, too."""
     if section != "spaces" and (name in ("", "all", NGRAMS) or "." in name or hasattr(ModuleDict, name)):
-        raise ValueError(f"{section}.{name}: choose another name, {name!r} has a meaning of its own")
+        raise ValueError(f"{section}.{name}: choose another name, {name!r} is reserved")
     if set(name) & set("/\\:") or not name.strip(".") or not name.isprintable() or len(name.encode()) > LONGEST:
         raise ValueError(f"{section}: {name!r:.60} cannot be the name of a folder; choose another")
 
 
 def _reads_ngrams(heads: Iterable[FittedSettings], spaces: Iterable[AnySpace]) -> bool:
-    return any(head.reads_ngrams for head in heads) or any(space.reads == NGRAMS for space in spaces)
-
-
-def _with_finer(spaces: Mapping[str, AnySpace], names: Iterable[str | None]) -> set[str]:
-    """Return the spaces of these names and those they are made of."""
-    used: set[str] = set()
-    for name in names:
-        while name is not None and name in spaces and name not in used:
-            used.add(name)
-            name = spaces[name].of
-    return used
+    return any(head.reads_ngrams for head in heads) or any(NGRAMS in space.reads for space in spaces)
 
 
 def _known(key: str, name: str | None, names: Iterable[str]) -> None:

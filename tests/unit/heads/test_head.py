@@ -8,7 +8,7 @@ from megalabel.heads import HEADS, HeadSettings, register
 
 
 def test_every_kind_is_registered_under_its_name():
-    fitted = {"linear", "memory", "overlap"}
+    fitted = {"linear", "memory", "overlap", "tree"}
     trained = {"free", "gated", "graph", "neighbours", "shared", "text", "text_free"}
     assert fitted | trained <= set(HEADS)
     for kind, settings in HEADS.items():

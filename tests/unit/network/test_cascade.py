@@ -8,8 +8,9 @@ import torch
 from scipy import sparse
 from torch import nn
 
+from megalabel.heads.children import Children
 from megalabel.heads.free import FreeSettings
-from megalabel.network.cascade import Cascade, ChangedRows, Children, cascade_chain
+from megalabel.network.cascade import Cascade, ChangedRows, cascade_chain
 from megalabel.network.network import Network
 from megalabel.network.spaces import LabelSpace
 from megalabel.network.vectors import LabelSide, space_side
@@ -150,10 +151,10 @@ def test_added_and_renamed_labels(network, vectors):
 
 def test_labels_below_several_groups_take_the_best_way():
     children = Children.of(sparse.csr_matrix(np.array([[1, 1, 0], [0, 1, 1]])))
-    items, totals = children.below(np.array([[0, 1], [1, -1]]), np.array([[-2.0, -1.0], [-3.0, -np.inf]]))
-    assert items.tolist() == [[0, 1, 2], [1, 2, -1]]
-    assert totals.tolist() == [[-2.0, -1.0, -1.0], [-3.0, -3.0, -np.inf]]
-    assert children.above(1).tolist() == [0, 1]
+    below = children.below(np.array([[0, 1], [1, -1]]), np.array([[-2.0, -1.0], [-3.0, -np.inf]]))
+    assert below.items.tolist() == [[0, 1, 2], [1, 2, -1]]
+    assert below.totals.tolist() == [[-2.0, -1.0, -1.0], [-3.0, -3.0, -np.inf]]
+    assert children.above(1)[0].tolist() == [0, 1]
 
 
 def test_labels_may_propose_labels(vectors):
