@@ -310,7 +310,7 @@ class DenseHead(nn.Module):
         if self.bias is None:
             return
         if mean is None:
-            mean = self.add_points(data, None)
+            mean = data.mean_point()
         self.bias.zero_()
         scores = data.label_vectors() @ mean.to(data.label_vectors().device)
         targets, shard = data.targets, data.shard
