@@ -65,8 +65,9 @@ def epochs_within(budget: float, planned: Mapping[str, int], seconds: Mapping[st
 def with_budget(request: Mapping[str, Any], data: Any) -> tuple[list[str], dict[str, int]]:
     """Return changes with as many epochs as fit into ``request["cpu_minutes"]``, and these epochs by stage.
 
-    One epoch of each stage is run first. The rhythm of mining, clusters that grow and steps of the learning rate keep
-    their places relative to the number of epochs.
+    One epoch of each stage is run first. The rhythm of mining, clusters that grow, epochs in which a head does not
+    train the encoder, the start of averages and steps of the learning rate keep their places relative to the number of
+    epochs.
     """
     import megalabel as ml
     from megalabel.recipes.load_recipe import load_recipe
@@ -107,6 +108,12 @@ def _changes(recipe: Any, epochs: Mapping[str, int]) -> list[str]:
             every = max(1, round(refresh.every * scale))
             start = min(at - 1, round(refresh.start * scale))
             changes.append(f"{place}batching.refresh={{start: {start}, every: {every}}}")
+        for name, head in staged.dense_heads.items():
+            if head.detach_epochs and name in recipe.heads:
+                changes.append(f"heads.{name}.detach_epochs={min(at, round(head.detach_epochs * scale))}")
+        if (averaging := staged.training.averaging) is not None:
+            own = place if "averaging" in stage.training else ""
+            changes.append(f"{own}training.averaging.start={min(at - 1, round(averaging.start * scale))}")
         if staged.training.milestones:
             steps = sorted({max(1, round(epoch * scale)) for epoch in staged.training.milestones})
             changes.append(f"{place}training.milestones={[epoch for epoch in steps if epoch < at]}")

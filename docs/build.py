@@ -18,7 +18,7 @@ from typing import Any
 
 from _ablations import TABLES, ablation_text, load_ablations
 from _architecture import PICTURE, draw_architecture, is_fresh, packages_text
-from _gandalf import draw, study_text
+from _gandalf import draw, label_features_text, study_text
 from _plan import measured_text, published_text, worked_text
 from _quality import NOTHING, load_quality, quality_short_text, quality_text, variants_text
 from _reliability import soak_text, statuses_text
@@ -158,6 +158,12 @@ def gandalf_cost() -> str:
     return f"{table(head, rows)}\n{steps}; {where(stored)}.\n"
 
 
+def label_features_cost() -> str:
+    """Return what heads that read label texts, and Gandalf, cost a step beside free vectors."""
+    stored = result("label_features_cost")
+    return label_features_text(table, stored, where(stored))
+
+
 def quality() -> str:
     """Return our recipes beside other systems, one table for each data set."""
     return quality_text(load_quality(ROOT / "results" / "quality"), table, where, result("aims"))
@@ -291,6 +297,42 @@ def tokens() -> str:
     )
 
 
+def beam() -> str:
+    """Return how the time of a query grows with the labels, by beam and exactly."""
+    stored = result("beam")
+    lines = [
+        [f"{row['labels']:,}", str(row["levels"]), f"{row['products']:,}", f"{row['beam']['milliseconds']:.3f}",
+         f"{row['growth']['beam']:.1f}x" if "growth" in row else "", f"{row['exact']['milliseconds']:.3f}",
+         f"{row['growth']['exact']:.1f}x" if "growth" in row else "", f"{row['recall']:.3f}"]
+        for row in stored["rows"]
+    ]  # fmt: skip
+    head = [
+        "labels",
+        "levels",
+        "products",
+        f"beam of {stored['beam']}, ms",
+        "growth",
+        "exact, ms",
+        "growth",
+        "recall@10",
+    ]
+    note = f"{stored['dim']} numbers, CPU time of a query in a batch, threads: {stored['threads']}"
+    return f"{table(head, lines)}\n{note}; {where(stored)}.\n"
+
+
+def tree() -> str:
+    """Return the head tree beside XR-Linear."""
+    stored = result("tree")
+    lines = [
+        [row["data"], "`tree`" if row["system"] == "tree" else row["system"],
+         *(f"{row[name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5")), f"{row['fit_cpu_seconds']:.1f}",
+         f"{row['parameters'] / 1e6:.1f} M"]
+        for row in stored["rows"]
+    ]  # fmt: skip
+    head = ["data", "system", "P@1", "P@5", "PSP@1", "PSP@5", "CPU s to fit", "weights"]
+    return f"{table(head, lines)}\nThreads: {stored['threads']}; {where(stored)}.\n"
+
+
 def search() -> str:
     """Return the speed of search, ours beside that of others."""
     stored = result("search")
@@ -323,6 +365,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "demo": demo,
     "gandalf": gandalf,
     "gandalf_cost": gandalf_cost,
+    "label_features_cost": label_features_cost,
     "metrics": metrics,
     "evaluate": evaluate,
     "losses": losses,
@@ -339,6 +382,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "recipes": recipes,
     "scale": scale,
     "search": search,
+    "beam": beam,
+    "tree": tree,
     "serve": serve,
     "soak": soak,
     "soak_statuses": soak_statuses,

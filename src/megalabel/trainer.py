@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from megalabel.augment import agreement
 from megalabel.data.hold_out import hold_out
 from megalabel.device import find_device
 from megalabel.errors import DataError, SettingError, nearest
@@ -24,6 +23,8 @@ from megalabel.model import LabelStats, Model
 from megalabel.model.changing import changing
 from megalabel.model.store import (
     ENCODERS,
+    SPACES,
+    carried_spaces,
     carry_heads,
     check_weights,
     find_model,
@@ -31,14 +32,14 @@ from megalabel.model.store import (
     save_encoders,
     save_head_tensors,
 )
-from megalabel.network.fit import fit_heads
-from megalabel.network.spaces import LabelSpace, group_dataset
+from megalabel.network.fit import fit_heads, fit_ngrams
+from megalabel.network.spaces import LabelSpace, build_spaces, group_dataset, load_spaces
 from megalabel.network.texts import TextTokens
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import load_recipe
 from megalabel.recipes.schema import Recipe
-from megalabel.training.augment_train import augment_train
+from megalabel.training.augment_train import augment_and_tell
 from megalabel.training.display import display
 from megalabel.training.distributed.check import check_ranks
 from megalabel.training.phase import Phase, Texts
@@ -47,6 +48,7 @@ from megalabel.training.run_log import RunLog
 from megalabel.types import LABELS
 
 if TYPE_CHECKING:
+    from scipy import sparse
     from torch import nn
 
     from megalabel.data.dataset import Dataset
@@ -55,8 +57,6 @@ if TYPE_CHECKING:
     from megalabel.recipes.schema import Stage
 
 __all__ = ["train", "train_rank"]
-
-UNLIKE = 0.2  # share of right targets of label texts: Gandalf lost at 0.005 and 0.03, gained at 0.39 (docs/gandalf.md)
 
 
 def train(
@@ -163,21 +163,24 @@ class _Run:
     def model(self, data: Dataset) -> Model | None:
         """Train and return the model, on rank 0."""
         recipe, ranks = self.recipe, self.ranks
-        trained = self.train_stages(_augmented(recipe, data, self.say), "select", {})
+        trained = self.train_stages(augment_and_tell(recipe, data, self.say), "select", {})
         phase, best = trained.phase, trained.best
         last = phase.recipe
         weights = phase.weights()
         if best["epoch"] > 0:
             metrics = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
             self.say(f"best on validation after {best['epoch']} of {last.training.epochs} epochs: {metrics}")
-        if len(weights) > 1 and not recipe.predict.fused:
+        if (cascade := last.predict.cascade) is not None:
+            kept = [f"the best {beam:,} of {name}" for name, beam in cascade.beams(last.dense_heads).items()]
+            self.say(f"labels are searched through {', '.join(kept)}")
+        elif len(weights) > 1 and not recipe.predict.fused:
             self.say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
         parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
         network, fitted, fusion = parts or (None, None, None)
         if last.training.refit:
             epochs = trained.epochs[next(reversed(trained.epochs))]
             self.say(f"training again on train + validation for {epochs} epochs")
-            again = self.train_stages(_augmented(recipe, data.refit(), self.say), "refit", trained.epochs)
+            again = self.train_stages(augment_and_tell(recipe, data.refit(), self.say), "refit", trained.epochs)
             parts = ranks.on_rank0(lambda: self._fit(again.phase, again.best, data.refit(), None))
             network, fitted, _ = parts or (None, None, None)
         if network is None:
@@ -194,14 +197,15 @@ class _Run:
             trained.clear()  # the next stage needs the memory
             name = f"{part}-{stage.name}" if self.recipe.stages else part
             source = self._source(recipe, folders)
-            spaces, staged = self._spaces(stage, recipe, data, source)
+            known, staged = self._spaces(stage, recipe, data, source)
+            spaces = known if recipe.space is None else {LABELS: LabelSpace(LABELS, known[recipe.space].size)}
             count = epochs.get(stage.name, recipe.training.epochs)
             trained.append(self._phase(recipe, staged, spaces, name, count, source))
             epoch = trained[0][1]["epoch"]
             lengths[stage.name] = epoch if epoch > 0 else count
             if self.recipe.stages:
                 folders[stage.name] = self.folder / "stages" / name
-                self.ranks.on_rank0(partial(_save_stage, *trained[0], folders[stage.name], stage.drop))
+                self.ranks.on_rank0(partial(_save_stage, *trained[0], known, folders[stage.name], stage.drop))
         return _Trained(*trained[0], lengths)
 
     def _source(self, recipe: Recipe, folders: Mapping[str, Path]) -> Path | None:
@@ -214,28 +218,28 @@ class _Run:
     def _spaces(
         self, stage: Stage, recipe: Recipe, data: Dataset, source: Path | None
     ) -> tuple[dict[str, LabelSpace], Dataset]:
-        """Return the label spaces of a stage, and its data: groups for labels where the stage is over a space."""
-        spaces: dict[str, LabelSpace] = {LABELS: LabelSpace(LABELS, len(data.labels))}
-        encode = partial(self._encode_points, recipe, data, source)
-        for name, settings in recipe.spaces.items():
-            spaces[name] = settings.build(name, data.train.targets, encode, recipe.seed)
-            size, labels = spaces[name].size, len(data.labels)
-            self.say(f"stage {stage.name}: label space {name} groups {labels:,} labels into {size:,}")
+        """Return the label spaces of a stage, and its data: groups for labels where the stage is over a space.
+
+        A space that is scored by a head with weights from an earlier stage or run is taken over from there; all
+        others are made anew.
+        """
+        labels = LabelSpace(LABELS, len(data.labels))
+        scored = {recipe.space, *(head.space for head in recipe.dense_heads.values())}
+        kept = [] if source is None else carried_spaces(recipe.dense_heads, source)
+        spaces = load_spaces(Path() if source is None else source / SPACES, kept, labels.size)
+        if scored - {None} - set(kept):
+            built = build_spaces(recipe.spaces, _SpaceSources(self, recipe, data, source))
+            spaces |= {name: space for name, space in built.items() if name in scored and name not in kept}
+        for head in recipe.dense_heads.values():
+            if head.candidates is not None and head.candidates.graph:
+                name = recipe.dense_heads[head.candidates.source].label_space
+                spaces[name] = spaces[name].with_graph(data.train.targets, recipe.seed)
+        for name, space in spaces.items():
+            if name != LABELS:
+                self.say(f"stage {stage.name}: label space {name} groups {labels.size:,} labels into {space.size:,}")
         if recipe.space is None:
             return spaces, data
-        space = spaces[recipe.space]
-        return {LABELS: LabelSpace(LABELS, space.size)}, group_dataset(data, space)
-
-    def _encode_points(self, recipe: Recipe, data: Dataset, source: Path | None) -> np.ndarray[Any, Any]:
-        """Return the vectors [N, d] of the train texts by the first encoder; every rank encodes its share."""
-        ranks, device = self.ranks, find_device(self.ranks.device(recipe.training.device))
-        name, settings = next(iter(recipe.encoders.items()))
-        encoder: Any = self._encoders(recipe, data, source)[name].to(device)
-        texts = ranks.rank0_first(lambda: TextTokens.stored(data.train.texts, {name: encoder}))[name]
-        own = ranks.share(len(texts))
-        part = encoder.encode(texts.cut(own.start, own.stop), max_length=settings.query_length)
-        vectors: np.ndarray[Any, Any] = ranks.gather(part, ranks.sizes(len(texts))).numpy()
-        return vectors
+        return spaces, group_dataset(data, spaces[recipe.space])
 
     def _encoders(self, recipe: Recipe, data: Dataset, source: Path | None) -> dict[str, nn.Module]:
         """Return the encoders of a stage: those its source has, the others at their start."""
@@ -290,10 +294,53 @@ class _Run:
         return network, fitted, _fuse(model, data, self.say)
 
 
-def _save_stage(phase: Phase, best: dict[str, Any], folder: Path, drop: Sequence[str]) -> None:
+@dataclass
+class _SpaceSources:
+    """See :class:`megalabel.network.spaces.SpaceSources`; vectors are those of the first encoder."""
+
+    run: _Run
+    recipe: Recipe
+    data: Dataset
+    source: Path | None
+
+    @property
+    def targets(self) -> sparse.csr_matrix:
+        return self.data.train.targets
+
+    @property
+    def seed(self) -> int:
+        return self.recipe.seed
+
+    def points(self) -> np.ndarray[Any, Any]:
+        return self._encode(self.data.train.texts, self.recipe.encoder.query_length)
+
+    def texts(self) -> np.ndarray[Any, Any]:
+        return self._encode(self.data.labels.texts, self.recipe.encoder.label_length)
+
+    def ngrams(self) -> sparse.csr_matrix:
+        return fit_ngrams(self.recipe.ngrams.options(), self.data).encode(self.data.train.texts)
+
+    def _encode(self, texts: Sequence[str], max_length: int | None) -> np.ndarray[Any, Any]:
+        """Return the vectors [n, d] of texts by the first encoder; every rank encodes its share."""
+        ranks, device = self.run.ranks, find_device(self.run.ranks.device(self.recipe.training.device))
+        name = next(iter(self.recipe.encoders))
+        encoder: Any = self.run._encoders(self.recipe, self.data, self.source)[name].to(device)
+        tokens = ranks.rank0_first(lambda: TextTokens.stored(texts, {name: encoder}))[name]
+        own = ranks.share(len(tokens))
+        part = encoder.encode(tokens.cut(own.start, own.stop), max_length=max_length)
+        vectors: np.ndarray[Any, Any] = ranks.gather(part, ranks.sizes(len(tokens))).numpy()
+        return vectors
+
+
+def _save_stage(
+    phase: Phase, best: dict[str, Any], spaces: Mapping[str, LabelSpace], folder: Path, drop: Sequence[str]
+) -> None:
     """Write what the next stages may take over."""
     network = phase.whole(best)
     with writing_folder(folder, overwrite=True) as place:
+        for name, space in spaces.items():
+            if space.members is not None:
+                space.save(place / SPACES / name)
         save_encoders(network, place, drop)
         save_head_tensors(network, place, drop)
 
@@ -313,19 +360,6 @@ def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> FusedScore
     fusion = TreeFusion.fit(*rows, beta=predict.beta) if predict.weights == "tree" else Fusion.fit(*rows)
     say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
     return fusion
-
-
-def _augmented(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dataset:
-    """Return the set with the train rows the recipe wants; validation rows are no longer among them."""
-    augmented = augment_train(recipe, data)
-    if recipe.augment is not None:
-        rows = f"{len(data.train):,} train texts become {len(augmented.train):,}"
-        per_row = augmented.train.targets.nnz / len(augmented.train)
-        say(f"{recipe.augment.kind}: {rows}, with {per_row:.2f} labels each")
-        if recipe.augment.kind == "gandalf" and (checked := agreement(data, augmented)).targets:
-            line = f"{checked.texts:,} label texts are train texts too; {checked.share:.1%} of their targets are right"
-            say(line + ("; if it does not help, try augment.targets=self" if checked.share < UNLIKE else ""))
-    return augmented
 
 
 def _check_sources(recipe: Recipe) -> None:

@@ -242,3 +242,53 @@ def test_names_of_spaces_that_lead_elsewhere(name):
 def test_stages_may_each_set_what_a_recipe_must_have():
     stages = [{"name": "a", "training": {"epochs": 2}}, {"name": "b", "training": {"epochs": 3}}]
     assert [staged.training.epochs for _, staged in recipe(stages=stages).stage_recipes()] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["freeze=[encoder]"], "detach_epochs has no effect: the encoders it reads are not trained"),
+        (["heads.classifier.detach_epochs=6"], "training ends after 5 epochs"),
+    ],
+)
+def test_epochs_without_a_gradient_for_the_encoder_must_be_epochs_in_which_it_learns(changes, words):
+    detached = ["heads.classifier.detach_epochs=2"]
+    load_recipe("inceptionxml-cpu", detached)
+    with pytest.raises(SettingError, match=words):
+        load_recipe("inceptionxml-cpu", [*detached, *changes, "batching.refresh={}", "batching.negatives={uniform: 5}"])
+
+
+def test_a_head_without_weights_cannot_learn_alone():
+    with pytest.raises(SettingError, match=r"heads.dual.detach_epochs: it has no weights of its own"):
+        load_recipe("dexml-cpu", ["heads.dual.query_matrix=false", "heads.dual.detach_epochs=1"])
+
+
+GROUPS = {"groups": {"kind": "free", "space": "coarse", "loss": "bce"}, "dual": TEXT}
+
+
+@pytest.mark.parametrize(
+    ("spaces", "words"),
+    [
+        ({"coarse": {"size": 3, "of": "fin"}, "fine": {"size": 9}}, "spaces.coarse.of is 'fin'; did you mean 'fine'"),
+        ({"coarse": {"size": 9, "of": "fine"}, "fine": {"size": 9}}, "spaces.coarse.size must be below that of 'fine'"),
+        ({"coarse": {"size": 3, "of": "coarse"}}, "spaces.coarse.of is 'coarse'"),
+        ({"coarse": {"size": 3}, "fine": {"size": 9}}, "spaces.fine has no effect: no head scores it"),
+        ({"coarse": {"size": 3, "of": "fine", "features": "texts"}, "fine": {"size": 9}}, "features has no effect"),
+    ],
+)
+def test_spaces_made_of_others(spaces, words):
+    assert words in refusal(lambda: recipe(spaces=spaces, heads=GROUPS))
+
+
+def test_spaces_of_a_stage_and_what_they_are_made_of():
+    spaces = {"coarse": {"size": 3, "of": "fine"}, "fine": {"size": 9, "features": "ngrams"}}
+    stages = [{"name": "a", "space": "coarse", "heads": {"groups": FREE}, "drop": ["groups"]}, {"name": "b"}]
+    whole = recipe(spaces=spaces, ngrams={"words": 64}, stages=stages)
+    (_, first), (_, second) = whole.stage_recipes()
+    assert (list(first.spaces), first.ngrams.words) == (["coarse", "fine"], 64)
+    assert (list(second.spaces), second.ngrams.words) == ([], None)
+
+
+def test_a_shortlist_is_spread_over_groups():
+    with pytest.raises(SettingError, match=r"heads.classifier.candidates.graph: 'meta' must score all groups"):
+        load_recipe("eclare-cpu", ["heads.meta.space=null", "spaces={}", "stages=[]", "heads.meta.init=text"])

@@ -28,6 +28,24 @@ OWN = {  # rates and rhythms that are made for hundreds of thousands of steps
         "stages.ance.training.encoder.lr=2e-4",
         "training.heads={kind: adamw, lr: 5e-3}",
     ],
+    "lightxml": [
+        "training.epochs=12",
+        "training.averaging={start: 8, every_steps: 5}",
+        "training.tables={kind: lazy_adamw, lr: 0.02}",
+        "encoder.options={pooling: mean}",
+    ],
+    "elias": [
+        "stages.links.training.epochs=8",
+        "stages.links.training.averaging={start: 4, every_steps: 5}",
+        "training.tables.lr=0.02",
+        "training.evaluate_every=8",
+        "encoder.options={pooling: mean}",
+        "spaces.clusters.leaf=8",
+        "spaces.words.leaf=8",
+    ],
+    "cascadexml": ["training.epochs=12", "training.tables.lr=0.02", "encoder.options={pooling: mean}"],
+    "inceptionxml-lf": ["encoders.label.options.dim=80", "heads.classifier.detach_epochs=5"],
+    "inceptionxml-lf-cpu": ["encoders.label.options.dim=384"],
     "renee": ["training.epochs=8", "training.tables.lr=0.02", "heads.one_vs_all.query_dropout=0.2"],
 }
 OTHERS: tuple[list[str], int] = ([], 6)
@@ -40,6 +58,10 @@ def small(recipe):
         place = "encoder" if len(recipe.encoders) == 1 else f"encoders.{name}"
         known = SMALL.get(encoder.kind, OTHERS)[0]
         changes += [f"{place}.{change}" for change in known if _counts(change, encoder)]
+    for name, head in recipe.dense_heads.items():
+        if head.layer is not None:  # MiniLM has half as many
+            taps = head.layer if isinstance(head.layer, tuple) else (head.layer,)
+            changes.append(f"heads.{name}.layer={[max(1, tap // 2) for tap in taps]}")
     epochs = SMALL.get(recipe.encoder.kind, OTHERS)[1]
     for stage, staged in recipe.stage_recipes():
         batching, training = staged.batching, staged.training
@@ -50,6 +72,8 @@ def small(recipe):
             wanted["batching.refresh"] = {"start": 0} if mines_once(staged) else {"start": 0, "every": 1}
         if training.warmup_steps is not None:
             wanted["training.warmup_steps"] = 1
+        if training.averaging is not None:
+            wanted["training.averaging"] = {"start": 0, "every_steps": 1}
         if training.milestones:
             wanted["training.milestones"] = [epochs - 1]
         for key, value in wanted.items():

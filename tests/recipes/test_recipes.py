@@ -209,16 +209,7 @@ def test_published_settings_by_data_set():
     }  # fmt: skip
 
 
-def test_groups_of_labels_have_no_words():
-    stages = "[{name: one, space: clusters, heads: [dual]}, {name: two}]"
-    changes = [
-        "spaces={clusters: {size: 4}}",
-        "batching.negatives={bm25: 1}",
-        "batching.refresh={}",
-        f"stages={stages}",
-    ]
-    with pytest.raises(SettingError, match=r"stage one: batching.negatives.bm25: the groups of 'clusters' have no"):
-        load_recipe("unidec-cpu", [*changes, "batching.order=shuffled"])
+def test_a_tree_combines_two_heads():
     with pytest.raises(SettingError, match=r"predict.weights is tree, which combines at least two heads"):
         load_recipe("depsl-cpu", ["predict={weights: tree}"])
     with pytest.raises(SettingError, match=r"beta has no effect: weights is not tree"):

@@ -1,13 +1,16 @@
 """Recipes for GPUs with MiniLM in place of their encoder: they resolve, plan, and take two steps."""
 
 import math
+from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import pytest
+from scipy import sparse
 
 from megalabel import load
 from megalabel.network.init import init_heads
-from megalabel.network.spaces import LabelSpace, group_dataset
+from megalabel.network.spaces import LabelSpace, build_spaces, group_dataset
 from megalabel.plan import plan
 from megalabel.recipes import list_recipes, load_recipe
 from megalabel.recipes.build import build_encoders, build_network
@@ -26,6 +29,10 @@ def with_minilm(name):
             place = "encoder" if len(recipe.encoders) == 1 else f"encoders.{encoder}"
             lengths = [f"{key}: 12" for key in ("query_length", "label_length") if getattr(settings, key)]
             changes.append(f"{place}={{{', '.join([MINILM, *lengths])}}}")
+    for name, head in recipe.dense_heads.items():
+        if head.layer is not None:  # MiniLM has half as many
+            taps = head.layer if isinstance(head.layer, tuple) else (head.layer,)
+            changes.append(f"heads.{name}.layer={[max(1, tap // 2) for tap in taps]}")
     for stage, staged in recipe.stage_recipes():
         wanted = {"batching.batch_size": 12}
         if getattr(staged.batching.order, "size", None):
@@ -36,7 +43,25 @@ def with_minilm(name):
             section, field = key.split(".")[:2]
             own = field in getattr(stage, section)
             changes.append(f"{f'stages.{stage.name}.' if own else ''}{key}={value}")
-    return load_recipe(name, list(dict.fromkeys(changes)))
+    return load_recipe(recipe.name, list(dict.fromkeys(changes)))
+
+
+@dataclass
+class Sources:
+    """What label spaces are made from: the vectors of the points in place of everything."""
+
+    targets: Any
+    vectors: Any
+    seed: int = 0
+
+    def points(self):
+        return self.vectors
+
+    def texts(self):
+        return self.vectors[: self.targets.shape[1]]
+
+    def ngrams(self):
+        return sparse.csr_matrix(self.vectors)
 
 
 @pytest.mark.slow
@@ -48,13 +73,12 @@ def test_two_steps_with_minilm(name):
     assert plan(whole, data=data).fits
     for _, recipe in whole.stage_recipes():
         encoders = build_encoders(recipe, data)
-        staged = data
-        if recipe.space is not None:
-            encoder = next(iter(encoders.values()))
-            points = encoder.encode(encoder.tokenise(data.train.texts)).numpy()
-            settings = recipe.spaces[recipe.space]
-            staged = group_dataset(data, settings.build("groups", data.train.targets, lambda points=points: points, 0))
-        network = build_network(recipe, encoders, {"labels": LabelSpace("labels", len(staged.labels))})
+        encoder = next(iter(encoders.values()))
+        sources = Sources(data.train.targets, encoder.encode(encoder.tokenise(data.train.texts)).numpy())
+        spaces = build_spaces(recipe.spaces, sources)
+        staged = data if recipe.space is None else group_dataset(data, spaces[recipe.space])
+        labels = {"labels": LabelSpace("labels", len(staged.labels))}
+        network = build_network(recipe, encoders, labels if recipe.space is not None else labels | spaces)
         texts = Texts.of(staged, encoders)
         init_heads(network, staged.train.targets, texts.train, texts.labels)
         loop = Loop(recipe, network, staged.train, texts.train, texts.labels)

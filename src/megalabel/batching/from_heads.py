@@ -33,6 +33,7 @@ class HeadCandidates:
         relation: [groups, size], 1 if a group of the proposing head's space contains a label of this space; None
             if both heads score the same space.
         filter: [n, 2] pairs (row, label) that are neither right nor wrong, or None.
+        graph: [groups, groups] weights over which the proposing head's probabilities are propagated, or None.
 
     >>> relation = sparse.csr_matrix(np.array([[1, 1, 0, 0], [0, 0, 1, 1]], dtype=np.float32))
     >>> maker = HeadCandidates(sparse.csr_matrix(np.array([[1, 0, 0, 1]], dtype=np.float32)), relation)
@@ -44,6 +45,31 @@ class HeadCandidates:
     targets: sparse.csr_matrix
     relation: sparse.csr_matrix | None = None
     filter: NDArray[np.int64] | None = None
+    graph: sparse.csr_matrix | None = None
+
+    def propagated(self, proposed: NDArray[np.int64], scores: NDArray[np.float32]) -> NDArray[np.int64]:
+        r"""Return the best [B, top] of S G, where S holds sigma(score) of the proposed [B, top], padded with -1.
+
+        Ties go to the lower number; a row of S G with fewer than ``top`` cells is filled with what was proposed.
+
+        >>> graph = sparse.csr_matrix(np.array([[0.5, 0, 0.5], [0, 1, 0], [0, 0, 1]], dtype=np.float32))
+        >>> maker = HeadCandidates(sparse.csr_matrix((1, 3)), graph=graph)
+        >>> maker.propagated(np.array([[0, 1]]), np.array([[4.0, -4.0]], dtype=np.float32)).tolist()
+        [[0, 2]]
+        """
+        assert self.graph is not None
+        top, valid = proposed.shape[1], proposed >= 0
+        rows = np.repeat(np.arange(len(proposed)), valid.sum(axis=1))
+        chances = 1 / (1 + np.exp(-scores[valid].astype(np.float64)))
+        given = sparse.csr_matrix((chances, (rows, proposed[valid])), shape=(len(proposed), self.graph.shape[0]))
+        spread = sparse.csr_matrix(given @ self.graph)
+        cells = np.repeat(np.arange(len(proposed)), np.diff(spread.indptr))
+        order = np.lexsort((spread.indices, -spread.data, cells))
+        place = np.arange(spread.nnz) - spread.indptr[cells]
+        best = proposed.copy()
+        kept = place < top
+        best[cells[kept], place[kept]] = spread.indices[order][kept]
+        return best
 
     def view(self, rows: NDArray[np.int64], proposed: NDArray[np.int64]) -> View:
         """Return the candidates of ``rows`` [B], given the proposed groups or labels [B, top], padded with -1."""

@@ -18,7 +18,7 @@ __all__ = ["index"]
 
 def index(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a saved model; the command changes it.")],
-    kind: Annotated[str, typer.Option(help="exact, hnsw, ivf, or auto: the fastest on this machine.")] = "auto",
+    kind: Annotated[str, typer.Option(help="exact, hnsw, ivf, beam, or auto: the fastest on this machine.")] = "auto",
     heads: Annotated[
         str, typer.Option(help="all (one index per head of a fused model), or the name of one head.")
     ] = "all",
@@ -37,7 +37,9 @@ def index(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="hnsw: M, ef_construction, ef_search; ivf: nlist, nprobe, pq, rerank."
+            "--set",
+            metavar="KEY=VALUE",
+            help="hnsw: M, ef_construction, ef_search; ivf: nlist, nprobe, pq, rerank; beam: leaf, branches, beam.",
         ),
     ] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Remove the index from the model.")] = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,10 @@ class TextSize:
     def of_tokens(cls, tokens: float = TOKENS) -> TextSize:
         """Return the size of a text with this many tokens, by usual proportions."""
         return cls(5 * tokens, max(1.0, tokens / _PER_WORD), tokens)
+
+    def times(self, count: float) -> TextSize:
+        """Return the size of so many texts, one after the other."""
+        return replace(self, characters=count * self.characters, words=count * self.words, tokens=count * self.tokens)
 
     @classmethod
     def of(cls, texts: Sequence[str], tokenizer: Tokenizer | None = None) -> TextSize:

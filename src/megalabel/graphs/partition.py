@@ -157,7 +157,8 @@ def partition_tree(clusters: int, *, branches: int = 2) -> list[NDArray[np.int64
 
     Args:
         clusters: number of clusters, at least 1.
-        branches: largest number of children of a node, a power of two: with 16, four splits make one level.
+        branches: largest number of children of a node, a power of two: with 16, four splits make one level. If
+            splits are left over, the root has fewer children, so that clusters have as many siblings as possible.
 
     Returns:
         one array of parents for each level below the root; none for a single cluster.
@@ -165,7 +166,7 @@ def partition_tree(clusters: int, *, branches: int = 2) -> list[NDArray[np.int64
     >>> [level.tolist() for level in partition_tree(5)]
     [[0, 0], [0, 0, 1, 1], [0, 0, 1, 2, 3]]
     >>> [level.tolist() for level in partition_tree(5, branches=4)]
-    [[0, 0, 0, 0], [0, 0, 1, 2, 3]]
+    [[0, 0], [0, 0, 0, 1, 1]]
     """
     check_least_one("clusters", clusters)
     if branches < 2 or branches & (branches - 1):
@@ -178,7 +179,7 @@ def partition_tree(clusters: int, *, branches: int = 2) -> list[NDArray[np.int64
         sizes = np.diff(first)
         middle = (first[:-1] + (sizes + 1) // 2)[sizes > 1]
         first = np.sort(np.r_[first, middle])
-        if (level + 1) % every == 0 or level + 1 == depth:
+        if (depth - level - 1) % every == 0:
             levels.append(np.searchsorted(above, first[:-1], side="right") - 1)
             above = first
     return levels

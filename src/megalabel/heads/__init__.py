@@ -2,8 +2,11 @@
 
 from megalabel.heads.dense import DenseHead, DenseSettings
 from megalabel.heads.free import FreeHead, FreeSettings
+from megalabel.heads.gated import GatedHead, GatedSettings
+from megalabel.heads.graph import GraphHead, GraphSettings
 from megalabel.heads.head import HEADS, FittedHead, FittedSettings, HeadSettings, register
 from megalabel.heads.linear import Linear, hard_negatives
+from megalabel.heads.linked import LinkedHead, LinkedSettings
 from megalabel.heads.memory import Memory
 from megalabel.heads.neighbours import NeighboursHead, NeighboursSettings
 from megalabel.heads.overlap import Overlap
@@ -11,6 +14,7 @@ from megalabel.heads.shared import SharedHead, SharedSettings
 from megalabel.heads.temperature import Temperature
 from megalabel.heads.text import TextHead, TextSettings
 from megalabel.heads.text_free import TextFreeHead, TextFreeSettings
+from megalabel.heads.tree import Tree
 
 __all__ = [
     "HEADS",
@@ -20,8 +24,14 @@ __all__ = [
     "FittedSettings",
     "FreeHead",
     "FreeSettings",
+    "GatedHead",
+    "GatedSettings",
+    "GraphHead",
+    "GraphSettings",
     "HeadSettings",
     "Linear",
+    "LinkedHead",
+    "LinkedSettings",
     "Memory",
     "NeighboursHead",
     "NeighboursSettings",
@@ -33,6 +43,7 @@ __all__ = [
     "TextFreeSettings",
     "TextHead",
     "TextSettings",
+    "Tree",
     "hard_negatives",
     "register",
 ]

@@ -14,7 +14,7 @@ from megalabel.types import TopK
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from megalabel.index import ExactIndex, HnswIndex, IvfIndex
+    from megalabel.index import AnyIndex
 
 __all__ = ["Answers", "DenseAnswers", "StoredAnswers"]
 
@@ -36,7 +36,7 @@ class Answers(Protocol):
 class DenseAnswers:
     """Products of query vectors [Q, d] with the label vectors of an index."""
 
-    index: ExactIndex | HnswIndex | IvfIndex
+    index: AnyIndex
     queries: torch.Tensor
 
     def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:

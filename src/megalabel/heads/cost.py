@@ -29,6 +29,7 @@ class HeadCost:
     kept: int = 0  # numbers of 4 bytes per label that are not trained
     points: int = 0  # train points per label of a step whose texts are encoded
     point_labels: int = 0  # labels of each of these points whose texts are encoded
+    label_neighbours: int = 0  # further labels per label of a step whose texts are encoded
     shared: int = 0  # rows [dim] that every device holds, with a row-wise optimiser
     saved: int = 0  # tensors [labels of a step, dim] kept for the backward pass
     init_from_texts: bool = False  # rows are computed from texts and points before the first step
@@ -41,7 +42,12 @@ class HeadCost:
 def dense_cost(head: DenseSettings, encoder_dim: int, *, all_labels: bool) -> HeadCost:
     """Return the weights of a dense head, and the tensors of label vectors that a step keeps."""
     dim = head.dim or encoder_dim
-    others = {"none": 0, "residual": dim**2, "layer_norm": encoder_dim * dim + 3 * dim}
+    others = {
+        "none": 0,
+        "residual": dim**2,
+        "layer_norm": encoder_dim * dim + 3 * dim,
+        "gated_residual": dim**2 + 3 * dim,
+    }
     projection = others.get(head.projection, encoder_dim * dim + dim)
     picks_rows = head.has_table and (head.reads_text or not all_labels)  # else the table itself is used
     projects = head.reads_text and head.projection != "none"
@@ -84,6 +90,10 @@ class HeadWorkload(Protocol):
 
     def encoder_dim(self, head: DenseSettings) -> int:
         """Return the size of the encoder vectors of a head's queries."""
+        ...
+
+    def groups(self, head: DenseSettings) -> int:
+        """Return how many groups the head that proposes candidates to a head scores."""
         ...
 
     def head_dim(self, name: str) -> int:

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
-from pydantic import ConfigDict, Field, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
-from torch.nn.functional import dropout, normalize
+from torch.nn.functional import dropout, logsigmoid, normalize
 
+from megalabel.heads.candidates import CandidateSettings
+from megalabel.heads.children import Children
 from megalabel.heads.cost import HeadCost, dense_cost
 from megalabel.heads.head import HeadSettings
 from megalabel.heads.projections import make_projection, unit_rows
 from megalabel.heads.tables import BLOCK, HALVES
 from megalabel.heads.temperature import Temperature, TemperatureSettings
 from megalabel.losses.settings import LOSSES
-from megalabel.settings import Dropout, PositiveFloat, Settings, one_of
+from megalabel.settings import Dropout, NonNegativeInt, PositiveFloat, one_of
 from megalabel.types import LABELS
 
 if TYPE_CHECKING:
@@ -34,43 +36,31 @@ if TYPE_CHECKING:
 else:
     OptionalLoss = one_of(lambda: LOSSES, optional=True)
 
-__all__ = [
-    "CandidateSettings",
-    "DenseHead",
-    "DenseSettings",
-    "LabelTextSettings",
-    "Points",
-]
-
-
-class CandidateSettings(Settings):
-    """Candidates from the scores of another head in the same step.
-
-    Each query is scored against the ``top`` labels of that head and its own positives. If that head scores
-    groups of labels, the candidates are all labels of the ``top`` groups and of the groups of its positives.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True)
-
-    source: str = Field(alias="from")
-    top: PositiveInt
+__all__ = ["CandidateSettings", "DenseHead", "DenseSettings", "LabelTextSettings", "Points"]
 
 
 class DenseSettings(HeadSettings):
     """Settings of all heads that are trained by steps: score = <query(h), label_l> / temperature + bias_l."""
 
     trained: ClassVar[bool] = True
+    reads_neighbours: ClassVar[bool] = False  # a label's vector is made of more than its own text and row
+    reads_paths: ClassVar[bool] = False  # a score depends on how the head that proposes a label scores its groups
     reads_points: ClassVar[bool] = False  # texts of train points are encoded to score labels
     encoder_keys: ClassVar[tuple[str, ...]] = ("encoder",)  # settings that name an encoder
     noise_keys: ClassVar[tuple[str, ...]] = ("dropout", "query_dropout")  # settings without effect on a frozen head
     renamed: ClassVar[dict[str, str]] = {"tower": "kind", "start": "init"}
 
     encoder: str | None = None  # of the queries (and label texts); None is the first of the recipe
-    layer: PositiveInt | None = None  # of a transformer, from 1; None is the output of the encoder
+    layer: PositiveInt | tuple[PositiveInt, ...] | None = (
+        None  # of a transformer; several: their mean; None: its output
+    )
     space: str | None = None  # the label space it scores; None is the labels themselves
     candidates: CandidateSettings | None = None  # None: the batch decides
     dim: PositiveInt | None = None  # None keeps the encoder's
-    projection: Literal["none", "linear", "tanh", "layer_norm", "residual", "residual_identity"] = "none"
+    projection: Literal[
+        "none", "linear", "tanh", "layer_norm", "residual", "residual_identity", "gated_residual", "relu_residual",
+        "gelu_residual",
+    ] = "none"  # fmt: skip
     dropout: Dropout = 0.0  # of the projection
     query_dropout: Dropout = 0.0  # of the encoder's vectors of queries
     query_matrix: bool = False
@@ -80,14 +70,17 @@ class DenseSettings(HeadSettings):
     temperature: TemperatureSettings = TemperatureSettings()
     loss: OptionalLoss  # null: the head keeps its initial weights
     weight: PositiveFloat = 1.0  # of the loss
+    detach_epochs: NonNegativeInt = 0  # first epochs in which its loss does not train the encoders
 
     @model_validator(mode="after")
     def _check_dense(self) -> Self:
         self.require(self.projection != "none", "dropout", "projection is none")
-        same_size = self.projection in ("none", "residual", "residual_identity")
+        same_size = self.projection == "none" or "residual" in self.projection
         self.require(not same_size, "dim", f"projection is {self.projection}")
         untrained = "loss is null, the head is not trained"
-        self.require(self.loss is not None, "weight candidates dropout query_matrix query_dropout", untrained)
+        self.require(
+            self.loss is not None, "weight candidates dropout query_matrix query_dropout detach_epochs", untrained
+        )
         self.require(self.loss is not None, "search_normalise", "loss is null, so normalise applies to search only")
         self.require(self.loss is not None or self.bias, "temperature", untrained)
         if self.loss is None and self.temperature.learn:
@@ -119,7 +112,7 @@ class DenseSettings(HeadSettings):
     @property
     def text_only(self) -> bool:
         """Whether the vector of a label is its encoded text and nothing else."""
-        return super().text_only and not self.reads_points
+        return super().text_only and not self.reads_neighbours
 
     @property
     def projects_search(self) -> bool:
@@ -235,7 +228,7 @@ class DenseHead(nn.Module):
         return pool
 
     def attach(self, targets: csr_matrix, seed: int) -> None:
-        """Read the relevance [N, size] of the train points; called before the first step, if it reads points."""
+        """Read the relevance [N, size] of the train points; called before the first step, if it reads neighbours."""
 
     def points(self, pool: Tensor | None, batch: Tensor) -> Tensor | None:
         """Return the train points whose texts are needed to score a pool, ascending; None if none are.
@@ -245,7 +238,7 @@ class DenseHead(nn.Module):
         return None
 
     def after_epoch(self, texts: TrainTexts) -> None:
-        """Update what the head stores of train points; called after each epoch, if it reads points."""
+        """Update what the head stores of neighbours; called after each epoch, if it reads neighbours."""
 
     def centroids(self, encoded: Tensor, rows: Tensor) -> Tensor:
         """Return queries [B, d] that are each the sum of a point, by its encoder vector, and of a label's row."""
@@ -267,6 +260,18 @@ class DenseHead(nn.Module):
         projected: Tensor = self.projection(encoded)
         return projected
 
+    def log_probabilities(self, scores: Tensor) -> Tensor:
+        """Return the log of the probability that each score [B, n] stands for: of a label to be relevant."""
+        return logsigmoid(scores) if self.settings.loss is None else self.settings.loss.log_probabilities(scores)
+
+    def reached_from(self, relation: csr_matrix) -> Children:
+        """Return how the labels it scores are reached from those of a coarser head, given which belong to which."""
+        return Children.of(relation)
+
+    def project_labels(self, encoded: Tensor, *, search: bool = False) -> Tensor:
+        """Return encoded label texts [n, encoder_dim] after their projection [n, d]: that of queries or an own one."""
+        return self.project(encoded, search=search)
+
     def labels(
         self, pool: Tensor | None, encoded: Tensor | None, *, points: Points | None = None, search: bool = False
     ) -> tuple[Tensor, Tensor | None]:
@@ -284,7 +289,7 @@ class DenseHead(nn.Module):
         self, pool: Tensor | None, encoded: Tensor | None, *, points: Points | None = None, search: bool = False
     ) -> Tensor:
         """Return label vectors before normalisation; those of a half-precision table stay so only as they are."""
-        projected = self.project(encoded, search=search) if self.needs_text and encoded is not None else None
+        projected = self.project_labels(encoded, search=search) if self.needs_text and encoded is not None else None
         rows = self.label_rows(pool, projected)
         as_held = pool is None and not search and not self.normalise
         return rows if rows.dtype not in HALVES or as_held else rows.float()
@@ -305,7 +310,7 @@ class DenseHead(nn.Module):
         if self.bias is None:
             return
         if mean is None:
-            mean = self.add_points(data, None)
+            mean = data.mean_point()
         self.bias.zero_()
         scores = data.label_vectors() @ mean.to(data.label_vectors().device)
         targets, shard = data.targets, data.shard

@@ -32,6 +32,7 @@ class NeighboursSettings(DenseSettings):
     """Label vectors are encoded texts, mixed with those of train points and of the labels of these."""
 
     reads_text: ClassVar[bool] = True
+    reads_neighbours: ClassVar[bool] = True
     reads_points: ClassVar[bool] = True
 
     kind: Literal["neighbours"] = "neighbours"

@@ -8,32 +8,39 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import linear, normalize, relu
+from torch.nn.functional import gelu, linear, normalize, relu
 
 from megalabel.encoders.spectral import over_spectral_norm
 from megalabel.heads.tables import BLOCK
 
-__all__ = ["ResidualIdentity", "make_projection", "unit_rows"]
+__all__ = ["GeluResidual", "ResidualIdentity", "SpectralLinear", "make_projection", "unit_rows"]
 
 MANY_ROWS = 65_536  # above this many rows, memory matters more than speed
 _NEAR_ZERO = 0.02  # size of a residual layer at the start
 _NORMAL = 0.02  # standard deviation of the weights of ANCE's layer at the start
 
 
-def make_projection(kind: str, encoder_dim: int, dim: int, rate: float) -> nn.Module:
-    """Return the projection of queries and label texts.
+def make_projection(kind: str, encoder_dim: int, dim: int, rate: float, *, labels: bool = False) -> nn.Module:
+    """Return a projection of queries and label texts, or of label texts alone.
 
     ``linear`` (Linear, Dropout) and ``tanh`` (Linear, Tanh, Dropout) are g2 and g1 of UniDEC (Kharbanda et al.
     2024); ``tanh`` is also the head of SimCSE (Gao et al., EMNLP 2021). ``layer_norm`` (Linear from N(0, 0.02),
     LayerNorm, Dropout) is that of ANCE (Xiong et al., ICLR 2021). ``residual_identity`` is the layer of DeepXML (Dahiya
-    et al., WSDM 2021); ``residual`` our form of it that starts near zero.
+    et al., WSDM 2021), ``residual`` our form of it that starts near zero; ``gated_residual``, ``relu_residual`` and
+    ``gelu_residual`` are those of DECAF, ECLARE and InceptionXML+.
     """
     if kind == "none":
         return nn.Identity()
-    if kind == "residual":
-        return Residual(dim, rate)
-    if kind == "residual_identity":
-        return ResidualIdentity(dim, rate)
+    if kind == "gated_residual":
+        return GatedResidual(dim, rate, ends=not labels)
+    residuals = {
+        "residual": Residual,
+        "residual_identity": ResidualIdentity,
+        "relu_residual": ReluResidual,
+        "gelu_residual": GeluResidual,
+    }
+    if kind in residuals:
+        return residuals[kind](dim, rate)
     layer = nn.Linear(encoder_dim, dim)
     if kind == "layer_norm":
         nn.init.normal_(layer.weight, std=_NORMAL)
@@ -70,6 +77,76 @@ class ResidualIdentity(nn.Module):
     def forward(self, encoded: Tensor) -> Tensor:
         """Return vectors [n, dim] of vectors [n, dim]."""
         output: Tensor = encoded + self.drop(relu(linear(encoded, over_spectral_norm(self.weight), self.bias)))
+        return output
+
+
+class SpectralLinear(nn.Module):
+    """W h / sigma(W) + b, with sigma the spectral norm; W starts at the identity if it is square, else at random.
+
+    >>> SpectralLinear(2, 2)(torch.tensor([[3.0, -1.0]])).tolist()
+    [[3.0, -1.0]]
+    """
+
+    def __init__(self, dim_in: int, dim_out: int, *, identity: bool = True) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.empty(dim_out, dim_in)), nn.Parameter(torch.zeros(dim_out))
+        nn.init.eye_(self.weight) if identity and dim_in == dim_out else nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Return vectors [..., dim_out] of vectors [..., dim_in]."""
+        return linear(vectors, over_spectral_norm(self.weight), self.bias)
+
+
+class ReluResidual(nn.Module):
+    """h + W drop(relu(h)) / sigma(W) + b, with W the identity and b zero at the start.
+
+    The layer R of ECLARE (Mittal et al., WWW 2021, section 3), with weight 1 for the second term.
+    """
+
+    def __init__(self, dim: int, rate: float) -> None:
+        super().__init__()
+        self.layer, self.drop = SpectralLinear(dim, dim), nn.Dropout(rate)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        """Return vectors [n, dim] of vectors [n, dim]."""
+        output: Tensor = encoded + self.layer(self.drop(relu(encoded)))
+        return output
+
+
+class GatedResidual(nn.Module):
+    r"""The layer R of DECAF (Mittal et al., WSDM 2021, section 3), gated per dimension.
+
+    .. math:: R(h) = \sigma(a) \odot (W\, \text{drop}(\text{relu}(h)) / \sigma(W) + b) + \sigma(c) \odot h
+
+    The gates a and c [dim] and b start at zero, W at the identity. A layer that ``ends`` returns drop(relu(R(h))), as
+    DECAF's does for queries; its layer for label texts returns R(h).
+    """
+
+    def __init__(self, dim: int, rate: float, *, ends: bool) -> None:
+        super().__init__()
+        self.layer, self.drop, self.ends = SpectralLinear(dim, dim), nn.Dropout(rate), ends
+        self.layer_gate, self.input_gate = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.zeros(dim))
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        """Return vectors [n, dim] of vectors [n, dim]."""
+        inner: Tensor = self.layer(self.drop(relu(encoded)))
+        output = self.layer_gate.sigmoid() * inner + self.input_gate.sigmoid() * encoded
+        return self.drop(relu(output)) if self.ends else output
+
+
+class GeluResidual(nn.Module):
+    """drop(h + gelu(W h / sigma(W) + b)), with W Xavier-uniform and b zero at the start.
+
+    The layer before each of the two classifiers of InceptionXML+ (Kharbanda et al., SIGIR 2023, section 4).
+    """
+
+    def __init__(self, dim: int, rate: float) -> None:
+        super().__init__()
+        self.layer, self.drop = SpectralLinear(dim, dim, identity=False), nn.Dropout(rate)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        """Return vectors [n, dim] of vectors [n, dim]."""
+        output: Tensor = self.drop(encoded + gelu(self.layer(encoded)))
         return output
 
 

@@ -1,6 +1,7 @@
 """Search for the k best labels of query vectors, exactly or approximately."""
 
-from megalabel.index.build_index import build_index, load_index
+from megalabel.index.beam import BeamIndex
+from megalabel.index.build_index import AnyIndex, build_index, load_index
 from megalabel.index.choose_index import Choice, choose_index
 from megalabel.index.exact import ExactIndex
 from megalabel.index.hnsw import HnswIndex
@@ -8,6 +9,8 @@ from megalabel.index.ivf import IvfIndex
 from megalabel.index.recall import recall
 
 __all__ = [
+    "AnyIndex",
+    "BeamIndex",
     "Choice",
     "ExactIndex",
     "HnswIndex",

@@ -11,7 +11,7 @@ from megalabel.compiled import compiled
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["collect", "decide", "rank"]
+__all__ = ["collect", "decide", "rank", "widen"]
 
 _STEP = 64  # scores compared at once
 _INF = np.float32(np.inf)
@@ -121,6 +121,35 @@ def rank(
                 best[size], ids[size] = _product(labels[label], queries[query]), label
                 size += 1
         sizes[query] = size
+        _sort(best[:size], ids[:size], scores[query], top_ids[query])
+
+
+@compiled
+def widen(
+    centres: NDArray[np.float32],
+    starts: NDArray[np.int64],
+    queries: NDArray[np.float32],
+    beam: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    top_ids: NDArray[np.int64],
+    first: int,
+    last: int,
+) -> None:
+    """Fill rows ``first`` to ``last`` of scores and ids [Q, w] with the best children of the nodes [Q, b] of a beam.
+
+    The children of node n are ``starts[n]`` to ``starts[n + 1]``, with one row of ``centres`` each; node -1 is none.
+    """
+    best, ids = np.empty(len(centres), dtype=np.float32), np.empty(len(centres), dtype=np.int64)
+    for query in range(first, last):
+        size = 0
+        for node in beam[query]:
+            if node >= 0:
+                for child in range(starts[node], starts[node + 1]):
+                    best[size], ids[size] = _product(centres[child], queries[query]), child
+                    size += 1
+        if size > len(top_ids[query]):
+            _cut(best, ids, size, len(top_ids[query]))
+            size = len(top_ids[query])
         _sort(best[:size], ids[:size], scores[query], top_ids[query])
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from megalabel.documents import reads_saved
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.index._store import read_kind
+from megalabel.index.beam import BeamIndex
 from megalabel.index.exact import ExactIndex
 from megalabel.index.hnsw import HnswIndex
 from megalabel.index.ivf import IvfIndex
@@ -17,19 +18,20 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["KINDS", "build_index", "check_kind", "load_index"]
+__all__ = ["KINDS", "AnyIndex", "build_index", "check_kind", "load_index"]
+
+AnyIndex: TypeAlias = ExactIndex | HnswIndex | IvfIndex | BeamIndex
 
 KINDS: dict[str, tuple[str, ...]] = {  # and the settings each takes
     "exact": (),
     "hnsw": ("M", "ef_construction", "ef_search"),
     "ivf": ("nlist", "nprobe", "pq", "rerank"),
+    "beam": ("leaf", "branches", "beam"),
 }
 
 
-def build_index(
-    vectors: Tensor, kind: str = "exact", *, seed: int = 0, **settings: Any
-) -> ExactIndex | HnswIndex | IvfIndex:
-    """Build an index over label vectors [L, d]: ``exact``, ``hnsw`` or ``ivf``, with settings of that kind.
+def build_index(vectors: Tensor, kind: str = "exact", *, seed: int = 0, **settings: Any) -> AnyIndex:
+    """Build an index over label vectors [L, d]: ``exact``, ``hnsw``, ``ivf`` or ``beam``, with settings of that kind.
 
     The same vectors, settings, seed and number of threads give the same index, bit for bit.
 
@@ -42,6 +44,8 @@ def build_index(
         return HnswIndex.build(vectors, seed=seed, **settings)
     if kind == "ivf":
         return IvfIndex.build(vectors, seed=seed, **settings)
+    if kind == "beam":
+        return BeamIndex.build(vectors, seed=seed, **settings)
     return ExactIndex(vectors)
 
 
@@ -59,7 +63,7 @@ def check_kind(kind: str, settings: Iterable[str], *more: str) -> None:
 
 
 @reads_saved
-def load_index(folder: str | PathLike[str]) -> ExactIndex | HnswIndex | IvfIndex:
+def load_index(folder: str | PathLike[str]) -> AnyIndex:
     """Read an index that ``save`` wrote, of any kind, mapped into memory.
 
     Every file is checked against the size and hash it was saved with; a missing or damaged
@@ -72,10 +76,11 @@ def load_index(folder: str | PathLike[str]) -> ExactIndex | HnswIndex | IvfIndex
     [[7]]
     """
     kind = read_kind(folder)
-    known: dict[str, type[ExactIndex | HnswIndex | IvfIndex]] = {
+    known: dict[str, type[AnyIndex]] = {
         "exact": ExactIndex,
         "hnsw": HnswIndex,
         "ivf": IvfIndex,
+        "beam": BeamIndex,
     }
     if kind not in known:
         raise DataError(f"this index is of the unknown kind {kind!r}", path=folder, remedy="update megalabel")

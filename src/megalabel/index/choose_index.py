@@ -12,10 +12,9 @@ import torch
 from megalabel.errors import DataError, SettingError
 from megalabel.index._approximate import check_settings
 from megalabel.index._lists import PER_LIST, ROUNDS
-from megalabel.index.build_index import build_index, check_kind
+from megalabel.index.build_index import AnyIndex, build_index, check_kind
 from megalabel.index.exact import ExactIndex
-from megalabel.index.hnsw import HnswIndex
-from megalabel.index.ivf import IvfIndex, list_count
+from megalabel.index.ivf import list_count
 from megalabel.index.recall import recall
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "check_choice", "choose_index", "code_bytes"]
 
+EFFORTS = {"hnsw": "ef_search", "ivf": "nprobe", "beam": "beam"}  # the setting that trades speed for recall
 _QUERIES = 256  # queries to measure with
 _MIN_EFFORT = 8  # first effort to try
 _RUNS, _TIMED = 8, 1.0  # largest number of timed runs, and of seconds they take
@@ -35,7 +35,7 @@ _PER_BYTE = 8  # dimensions per byte of a code
 class Choice:
     """An index with its measured recall and speed; ``str`` gives one line."""
 
-    index: ExactIndex | HnswIndex | IvfIndex
+    index: AnyIndex
     kind: str
     k: int
     recall: float  # @k, against exact search
@@ -46,7 +46,7 @@ class Choice:
     why: str
 
     def __str__(self) -> str:
-        effort = {"hnsw": "ef_search", "ivf": "nprobe"}.get(self.kind)
+        effort = EFFORTS.get(self.kind)
         how = "" if isinstance(self.index, ExactIndex) else f" ({effort} {self.index.effort})"
         beside = "" if self.kind == "exact" else f" (exact {self.exact_per_second:,.0f})"
         quality = f"recall@{self.k} {self.recall:.3f} on {self.measured_on}"
@@ -69,7 +69,7 @@ def choose_index(
 ) -> Choice:
     """Build an index and measure it: recall@k against exact search, seconds to build, queries per second.
 
-    The effort of an approximate index (nprobe, ef_search) is set to the smallest power of two
+    The effort of an approximate index (nprobe, ef_search, beam) is set to the smallest power of two
     that reaches this recall, unless the settings contain it. ``auto`` times exact search on
     this machine and keeps it if all expected searches take 10 s or less, or less than
     clustering the labels would. Otherwise it builds inverted lists, measures them, and takes
@@ -81,7 +81,7 @@ def choose_index(
         vectors: label vectors [L, d].
         queries: [Q, d] real queries; up to 256 of them are used. By default label vectors
             are used, which is less reliable.
-        kind: exact, hnsw, ivf or auto.
+        kind: exact, hnsw, ivf, beam or auto.
         k: labels returned per query.
         searches: expected number of queries, for ``auto``.
         at_least: recall@k an approximate index must reach, 0 to 1.
@@ -152,7 +152,7 @@ def _measure(
     index = build_index(plain.index.vectors, kind, seed=seed, **settings)
     build = time.perf_counter() - start
     assert not isinstance(index, ExactIndex)
-    tuned = "ef_search" not in settings and "nprobe" not in settings
+    tuned = EFFORTS[kind] not in settings
     if tuned:
         index.effort = _MIN_EFFORT
     measured = recall(index, plain.index, sample, plain.k)
@@ -177,7 +177,7 @@ def _some(queries: Tensor, seed: int) -> Tensor:
     return queries[torch.from_numpy(np.sort(chosen)).to(queries.device)]
 
 
-def _seconds(index: ExactIndex | HnswIndex | IvfIndex, queries: Tensor, k: int) -> float:
+def _seconds(index: AnyIndex, queries: Tensor, k: int) -> float:
     """Return the seconds of one query in a batch: the best of a few runs, since the machine may be busy."""
     times: list[float] = []
     while len(times) < 2 or (len(times) < _RUNS and sum(times) < _TIMED):

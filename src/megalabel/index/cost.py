@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from megalabel.index.beam import BEAM, BRANCHES, LEAF
 from megalabel.index.hnsw import EF_CONSTRUCTION, EF_SEARCH, LINKS
 from megalabel.index.ivf import list_count, probe_count
 
@@ -29,6 +31,11 @@ def search_cost(kind: str, labels: int, dim: int, **settings: int) -> SearchCost
         lists = settings.get("nlist", list_count(labels))
         probed = settings.get("nprobe", probe_count(lists))
         return SearchCost(labels * lists, lists + labels * min(1.0, probed / lists), settings.get("pq", 4 * dim) + 8)
+    if kind == "beam":
+        leaf, branches = settings.get("leaf", LEAF), settings.get("branches", BRANCHES)
+        depth = math.ceil(math.log(max(2, labels / leaf), branches))
+        width = settings.get("beam", BEAM)
+        return SearchCost(labels * depth * branches, min(labels, width * (leaf + depth * branches)), 4 * dim + 8)
     if kind == "hnsw":
         links = settings.get("M", LINKS)
         build, visited = settings.get("ef_construction", EF_CONSTRUCTION), settings.get("ef_search", EF_SEARCH)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["IvfIndex", "list_count", "probe_count"]
+__all__ = ["IvfIndex", "fill_lists", "in_memory", "list_count", "probe_count"]
 
 _BLOCK = 65_536  # labels added to their lists at a time
 _CODES = 256  # values of one byte of a product-quantised vector
@@ -91,7 +91,7 @@ class IvfIndex(Approximate):
         nlist = min(len(labels), list_count(len(labels)) if nlist is None else nlist)
         wide = with_level(labels, multiple=pq or 1)
         centres = centres_of(wide, nlist, seed=seed)
-        lists = _lists(wide, centres, pq, seed)
+        lists = fill_lists(wide, centres, pq=pq, seed=seed)
         probed = probe_count(nlist) if nprobe is None else nprobe
         return cls(lists, labels, nlist=nlist, nprobe=min(probed, nlist), pq=pq, rerank=rerank, seed=seed)
 
@@ -141,7 +141,7 @@ class IvfIndex(Approximate):
         return self.nlist + self._probed(count) * len(self) // self.nlist
 
     def _parts(self) -> tuple[Any, Tensor | None]:
-        return _in_memory(self.faiss_index), self.vectors
+        return in_memory(self.faiss_index), self.vectors
 
     @classmethod
     def _restore(cls, folder: str | PathLike[str], card: dict[str, Any]) -> Self:
@@ -163,8 +163,10 @@ def probe_count(nlist: int) -> int:
     return max(8, nlist // 16)
 
 
-def _lists(wide: Tensor, centres: Tensor, pq: int | None, seed: int) -> Any:
-    """Return the faiss index with every label in the list of its centre."""
+def fill_lists(
+    wide: Tensor, centres: Tensor, list_of: Tensor | None = None, *, pq: int | None = None, seed: int = 0
+) -> Any:
+    """Return the faiss index with every label in its list ``list_of`` [L], by default that of the nearest centre."""
     with faiss_threads() as faiss:
         lists = _empty(centres, pq)
         if pq is not None:
@@ -175,7 +177,8 @@ def _lists(wide: Tensor, centres: Tensor, pq: int | None, seed: int) -> Any:
         with progress("filling the lists", total=len(wide), unit="labels") as step:
             for start in range(0, len(wide), _BLOCK):
                 rows = wide[start : start + _BLOCK]
-                vectors, places = rows.numpy(), assign(rows, centres).numpy()
+                chosen = assign(rows, centres) if list_of is None else list_of[start : start + _BLOCK]
+                vectors, places = rows.numpy(), chosen.numpy()
                 lists.add_core(len(rows), faiss.swig_ptr(vectors), None, faiss.swig_ptr(places))
                 step(len(rows))
     return lists
@@ -193,7 +196,7 @@ def _empty(centres: Tensor, pq: int | None) -> Any:
     return faiss.IndexIVFPQ(quantizer, width, nlist, pq, 8, faiss.METRIC_INNER_PRODUCT)
 
 
-def _in_memory(lists: Any) -> Any:
+def in_memory(lists: Any) -> Any:
     """Return the index itself, or a copy in memory if it is mapped: faiss saves a mapped one as a file name only."""
     import faiss
 

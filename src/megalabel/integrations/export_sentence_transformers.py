@@ -10,7 +10,7 @@ from torch import nn
 from megalabel.encoders.spectral import over_spectral_norm
 from megalabel.errors import MissingExtraError, SettingError, WriteError
 from megalabel.files import check_target, writing_folder
-from megalabel.heads.projections import ResidualIdentity
+from megalabel.heads.projections import GeluResidual, ResidualIdentity
 from megalabel.integrations._export import DualTower, quiet
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ def export_sentence_transformers(
             "sentence-transformers has no module that pools several layers side by side",
             remedy="export --to onnx, or train with encoder.options.layers: 1",
         )
+    settings = tower.head.settings
+    if settings.projection in ("gated_residual", "relu_residual") or getattr(settings, "own_projection", False):
+        what = "own_projection" if getattr(settings, "own_projection", False) else settings.projection
+        raise SettingError(f"sentence-transformers has no module for {what} of the head {tower.name!r}",
+                           remedy="export --to onnx")  # fmt: skip
     check_target(folder, overwrite=overwrite)
     with writing_folder(folder, overwrite=overwrite) as target, quiet():
         _write(tower, target)
@@ -128,6 +133,8 @@ def _projection(head: DenseHead) -> list[Any]:
         return modules
     if isinstance(layers, ResidualIdentity):
         return [_dense(over_spectral_norm(layers.weight), layers.bias, nn.ReLU(), use_residual=True)]
+    if isinstance(layers, GeluResidual):
+        return [_dense(over_spectral_norm(layers.layer.weight), layers.layer.bias, nn.GELU(), use_residual=True)]
     weight: Tensor = layers.layer.weight  # type: ignore[assignment, union-attr]
     return [_dense(weight, None, nn.ReLU(), use_residual=True)]
 

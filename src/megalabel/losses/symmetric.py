@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch.nn.functional import logsigmoid
 
 from megalabel.errors import DataError
 from megalabel.losses.base import RowLoss, check_mask, find_positives, require, widen
@@ -30,6 +31,10 @@ class SymmetricSettings(Settings):
     def row_loss(self) -> RowLoss:
         """Return the loss of this kind, one number per row."""
         raise NotImplementedError
+
+    def log_probabilities(self, scores: Tensor) -> Tensor:
+        """Return the log of the probability of each label [B, P] that scores trained with it stand for."""
+        return logsigmoid(scores)
 
     def row_cost(self) -> tuple[int, int]:
         """Return passes over the labels and products of 2 B P d operations of the row loss, streamed."""

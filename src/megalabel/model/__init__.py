@@ -1,8 +1,9 @@
 """A trained model: predict, encode, evaluate, change its labels, save and load."""
 
 from megalabel.model.explain import Explanation
-from megalabel.model.model import ROWS, Model
+from megalabel.model.model import Model
 from megalabel.model.prediction import Prediction
+from megalabel.model.rank_fused import ROWS
 from megalabel.model.stats import LabelStats
 
 __all__ = ["ROWS", "Explanation", "LabelStats", "Model", "Prediction"]

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch.nn.functional import normalize
 
+from megalabel.fusion import union
+from megalabel.model.rank_fused import propose
 from megalabel.network.vectors import query_side
+from megalabel.types import TopK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from megalabel.heads.answers import Answers
     from megalabel.model.labels import LabelState
     from megalabel.model.model import Model
     from megalabel.model.train_rows import TrainRows
+    from megalabel.network.cascade import CascadeAnswers
 
 __all__ = ["Explanation", "HeadPart", "Near", "Related", "explain"]
 
@@ -57,7 +62,8 @@ class Explanation:
 
     The contributions of the heads and ``rest`` sum to ``total``, by which labels are ranked. In a fused model,
     ``rest`` comes from the label frequency (and a bias) or from a decision tree, and ``probability`` is calibrated
-    from ``total``. Other models have neither.
+    from ``total``. In a model with a cascade, a head adds the log of its probability, and ``probability`` is their
+    product. Other models have neither.
     """
 
     text: str
@@ -84,12 +90,20 @@ def explain(
     text: str,
     label: int,
     k: int,
-    ids: NDArray[np.int64],
-    scores: Mapping[str, NDArray[np.float32]],
+    answers: Mapping[str, Answers],
+    cascade: CascadeAnswers | None = None,
 ) -> Explanation:
-    """Return why a label fits a text, given the candidates [1, C], the label among them, and their scores by head."""
+    """Return why a label fits a text, given the scores of each head, and those of the cascade if there is one."""
+    count = min(model.recipe.predict.candidates, len(state.labels))
+    own = TopK(np.array([[label]]), np.zeros((1, 1), dtype=np.float32))
+    if cascade is None:
+        ids, scores = propose(answers, count, None, own)
+        parts, rest = _parts(model, state, ids, scores)
+    else:
+        ids = union(own, cascade.best(count, None))
+        scores = {name: answer.score(ids) for name, answer in answers.items()}
+        parts, rest = cascade.parts(ids), np.zeros(ids.shape)
     place = int(np.flatnonzero(ids[0] == label)[0])
-    parts, rest = _parts(model, state, ids, scores)
     total = (sum(parts.values()) + rest)[0]
     better = (total > total[place]) | ((total == total[place]) & (ids[0] < label))
     train = model.train_rows
@@ -100,6 +114,8 @@ def explain(
     if model.fusion is not None:
         rest_by = model.fusion.rest
         probability = float(model.fusion.probabilities(scores, ids, state.fitted.counts)[0, place])
+    if cascade is not None:
+        probability = float(np.exp(total[place]))
     return Explanation(
         text, label, state.labels.uids[label], state.labels.texts[label],
         rank=1 + int(np.sum(better & (ids[0] >= 0))), points=points, frequency=_frequency(points), added=added,

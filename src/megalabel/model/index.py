@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ import torch
 from megalabel.errors import DataError, SettingError
 from megalabel.heads.answers import Answers, DenseAnswers
 from megalabel.heads.live import MergedAnswers
-from megalabel.index import Choice, ExactIndex, HnswIndex, IvfIndex, choose_index, load_index
+from megalabel.index import AnyIndex, Choice, ExactIndex, choose_index, load_index
 from megalabel.index.choose_index import check_choice
 from megalabel.network.vectors import LabelSide, fold_labels, fold_queries, query_side
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["INDEX", "Indexes", "ModelIndex", "build_index", "load_indexes"]
 
-AnyIndex: TypeAlias = ExactIndex | HnswIndex | IvfIndex
 INDEX = "index"  # folder inside the model folder
 _LABELS, _CHANGED = "labels", "changed"  # folders inside the index folder
 _QUERIES = 256  # texts to measure an index with
@@ -192,7 +191,7 @@ def build_index(
 
     Args:
         model: the model; the index is kept with it.
-        kind: exact, hnsw, ivf or auto, as for :func:`~megalabel.index.choose_index`.
+        kind: exact, hnsw, ivf, beam or auto, as for :func:`~megalabel.index.choose_index`.
         heads: all, or one by name.
         queries: texts to measure with; those of the training if left out and kept.
         settings: of :func:`~megalabel.index.choose_index`: ``k`` (10, or the candidates a fused model asks of each
@@ -207,6 +206,8 @@ def build_index(
     if isinstance(queries, str):
         raise SettingError("give a list of queries, not one")
     check_choice(kind, **settings)
+    if heads == "all" and model.cascade is not None:
+        raise SettingError("this model searches through groups of labels, without an index", remedy="name a head")
     fused = model.fusion is not None
     options = {"k": model.recipe.predict.candidates if fused else _K, "seed": 0, **settings}
     options["k"] = min(options["k"], len(model.state.labels))

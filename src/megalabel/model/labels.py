@@ -18,7 +18,10 @@ from megalabel.heads.answers import Answers, DenseAnswers
 from megalabel.heads.live import Live, Rows
 from megalabel.index import ExactIndex
 from megalabel.model.journal import Change
+from megalabel.network.cascade import Cascade, ChangedRows
+from megalabel.network.spaces import LabelSpace
 from megalabel.network.vectors import LabelSide, fold_labels
+from megalabel.types import LABELS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
     from megalabel.network.queries import LabelMaker, QueryTexts
-    from megalabel.network.spaces import LabelSpace
 
 __all__ = ["LabelState", "LiveLabels"]
 
@@ -102,6 +104,22 @@ class LabelState:
                 known = self._cache[key] = index, index.without(live.hidden)
             index = known[1]
         return live.merged(index.answers(queries, self.first), lambda: DenseAnswers(self._rows_index(weights), queries))
+
+    def cascade(self, trained: Cascade, network: Network) -> Cascade:
+        """Return the cascade over the current labels, given that over the trained ones."""
+        if not len(self.rows) and not len(self.removed) and len(self.labels) == self.first:
+            return trained
+        if "cascade" not in self._cache:
+            spaces = {LABELS: LabelSpace(LABELS, len(self.labels)), **self.grown_spaces(network)}
+            parts: Any = self.rows.parts
+            changed = {
+                name: ChangedRows(self.rows.ids, LabelSide(parts[name]["vectors"], parts[name].get("bias")))
+                for name in (network.heads if len(self.rows) else ())
+            }
+            by_head = {name: spaces[network.space(name).name] for name in network.heads}
+            self._cache["cascade"] = trained.having(by_head, changed, self.removed)
+        cascade: Cascade = self._cache["cascade"]
+        return cascade
 
     def fitted_answers(self, queries: QueryTexts) -> dict[str, Answers]:
         """Return the scores of the fitted heads."""

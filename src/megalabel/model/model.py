@@ -11,19 +11,18 @@ import numpy as np
 
 from megalabel.data.dataset import Split
 from megalabel.errors import DataError, SettingError, nearest
-from megalabel.fusion import then_others, union
 from megalabel.metrics.evaluate import evaluate
-from megalabel.metrics.propensity import inverse_propensity
 from megalabel.model.explain import Explanation, explain
 from megalabel.model.index import Indexes, build_index
 from megalabel.model.labels import LabelState, LiveLabels
 from megalabel.model.prediction import Prediction
+from megalabel.model.rank_fused import propose, rank_fused, rank_texts
 from megalabel.model.stats import LabelStats
 from megalabel.model.store import load_parts, save_model
+from megalabel.network.cascade import Cascade
 from megalabel.network.fit import Fitted
 from megalabel.network.queries import LabelMaker, QueryTexts
-from megalabel.network.vectors import LabelSide, fold_queries, label_side
-from megalabel.progress import progress
+from megalabel.network.vectors import LabelSide, fold_queries, label_side, space_side
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
@@ -38,13 +37,11 @@ if TYPE_CHECKING:
     from megalabel.metrics.report import Report
     from megalabel.model.index import ModelIndex
     from megalabel.model.train_rows import TrainRows
+    from megalabel.network.cascade import CascadeAnswers
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Recipe
 
 __all__ = ["Model"]
-
-ROWS = 1024  # queries fused at once
-CELLS = 1 << 22  # scores of a head held at once where all labels are ranked
 
 
 class Model:
@@ -57,7 +54,8 @@ class Model:
         weights: weights of the dense heads if scores are added.
         stats: label frequencies of the training data.
         fitted: the fitted heads.
-        fusion: combines all heads; without it, the scores of the dense heads are added.
+        fusion: combines all heads; without it, the scores of the dense heads are added, or multiplied as
+            probabilities along a cascade if the recipe says so.
         removed: ids of removed labels.
         indexes: indexes over the labels; without one, search is exact.
 
@@ -89,6 +87,7 @@ class Model:
         self.recipe, self.network = recipe, network
         self.weights = dict(weights)
         self.fusion = fusion
+        self.cascade = recipe.predict.cascade  # settings of a search through coarser heads, or None
         self.tail = recipe.predict.tail  # a fused model ranks by p x (inverse propensity)^tail
         fitted = Fitted(stats.counts) if fitted is None else fitted
         start = LabelState(labels, stats, fitted, len(labels), np.unique(np.asarray(removed, dtype=np.int64)))
@@ -153,7 +152,8 @@ class Model:
     ) -> list[list[Prediction]]:
         """Return the k best labels of each text, best first, or all labels if there are fewer than k.
 
-        ``tail`` overrides that of the model: it promotes rare labels, from 0 (not at all) to 1.
+        A model with a cascade returns labels of the groups that its beam keeps, which may be fewer than k. ``tail``
+        overrides that of the model: it promotes rare labels, from 0 (not at all) to 1.
         """
         state = self.state
         best = self._search(state, texts, min(k, len(state.labels)), heads, None, self.chosen_tail(tail))
@@ -183,13 +183,16 @@ class Model:
 
     def answers(self, texts: Sequence[str]) -> dict[str, Answers]:
         """Return the scores of each head for the texts."""
-        return self._answers(self.state, self._queries(self.state, texts))
+        return self._answers_of(self.state, texts)
+
+    def _answers_of(self, state: LabelState, texts: Sequence[str]) -> dict[str, Answers]:
+        return self._answers(state, self._queries(state, texts))
 
     def candidates(
         self, texts: Sequence[str], exclude: csr_matrix | None = None
     ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
         """Return the labels [n, C] that any head proposes, -1 at the end of a row, and their scores by every head."""
-        return self._candidates(self.state, self.answers(texts), exclude)
+        return propose(self.answers(texts), min(self.recipe.predict.candidates, len(self.labels)), exclude)
 
     def search_with_head_scores(
         self, texts: Sequence[str], k: int, *, heads: str = "all"
@@ -203,8 +206,10 @@ class Model:
         answers = self._answers(state, queries)
         if heads in answers:
             top = answers[heads].best(k, None)
+        elif heads == "all" and self.cascade is not None:
+            top = self._cascade_answers(state, queries).best(k, None)
         elif heads == "all" and self.fusion is not None:
-            top = self._rank(state, answers, k, None, self.tail)
+            top = rank_fused(self.fusion, state, answers, self.recipe.predict.candidates, k, None, self.tail)
         else:
             top = self._dense(state, self.chosen(heads), queries.vectors).best(k, None)
         return top, {name: answer.score(top.ids) for name, answer in answers.items()}
@@ -213,10 +218,13 @@ class Model:
         self, state: LabelState, texts: Sequence[str], k: int, heads: str, exclude: csr_matrix | None, tail: float
     ) -> TopK:
         if heads == "all" and self.fusion is not None:
-            return self._fused(state, texts, k, exclude, tail)
+            find = partial(self._answers_of, state)
+            return rank_texts(self.fusion, state, texts, find, self.recipe.predict.candidates, k, exclude, tail)
         if heads in state.fitted.heads:
-            return self._answers(state, self._queries(state, texts))[heads].best(k, exclude)
+            return self._answers_of(state, texts)[heads].best(k, exclude)
         queries = self._queries(state, texts)
+        if heads == "all" and self.cascade is not None:
+            return self._cascade_answers(state, queries).best(k, exclude)
         return self._dense(state, self.chosen(heads), queries.vectors).best(k, exclude)
 
     def _queries(self, state: LabelState, texts: Sequence[str]) -> QueryTexts:
@@ -231,6 +239,17 @@ class Model:
         folded = fold_queries(queries, weights, bias=self.has_bias(weights))
         return state.dense_answers(self.indexes.of(weights), folded)
 
+    def _cascade_answers(self, state: LabelState, queries: QueryTexts) -> CascadeAnswers:
+        """Return the scores along the cascade."""
+        return state.cascade(self._trained_cascade, self.network).answers(queries.vectors)
+
+    @cached_property
+    def _trained_cascade(self) -> Cascade:
+        """The cascade over the trained labels."""
+        assert self.cascade is not None
+        beam = self.cascade.beams(self.recipe.dense_heads)
+        return Cascade.of(self.network, self._space_side, beam, self.cascade.weights)
+
     def has_bias(self, heads: Iterable[str]) -> bool:
         """Return whether some of the heads have a bias, which is the last column of their folded vectors."""
         return any(self.network.head(name).bias is not None for name in heads)
@@ -239,42 +258,6 @@ class Model:
         """Return the scores of each head for the queries."""
         dense = {name: self._dense(state, {name: 1.0}, {name: vectors}) for name, vectors in queries.vectors.items()}
         return dense | state.fitted_answers(queries)
-
-    def _candidates(
-        self, state: LabelState, answers: Mapping[str, Answers], exclude: csr_matrix | None, *more: TopK
-    ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
-        """Return the labels [n, C] that any head proposes, and their scores by every head."""
-        k = min(self.recipe.predict.candidates, len(state.labels))
-        ids = union(*more, *(answer.best(k, exclude) for answer in answers.values()))
-        return ids, {name: answer.score(ids) for name, answer in answers.items()}
-
-    def _rank(
-        self, state: LabelState, answers: Mapping[str, Answers], k: int, exclude: csr_matrix | None, tail: float
-    ) -> TopK:
-        """Rank the candidates of all heads by the fusion; for a larger k, all other labels behind them."""
-        assert self.fusion is not None
-        stats = state.stats
-        rare = inverse_propensity(stats.counts, stats.points, *stats.propensity) if tail else None
-        rank = partial(self.fusion.rank, counts=state.fitted.counts, inverse_propensity=rare, tail=tail)
-        ids, scores = self._candidates(state, answers, exclude)
-        top = rank(scores, ids, k=k)
-        if k <= self.recipe.predict.candidates or np.all(top.ids >= 0):
-            return top
-        ids = np.tile(np.setdiff1d(np.arange(len(state.labels)), state.removed), (len(ids), 1))
-        scores = {name: answer.score(ids) for name, answer in answers.items()}
-        return then_others(top, rank(scores, ids, k=ids.shape[1], exclude=exclude))
-
-    def _fused(self, state: LabelState, texts: Sequence[str], k: int, exclude: csr_matrix | None, tail: float) -> TopK:
-        """Rank by the fusion, a block of queries at a time."""
-        parts = []
-        rows = ROWS if k <= self.recipe.predict.candidates else min(ROWS, max(1, CELLS // len(state.labels)))
-        with progress("searching", total=len(texts), unit="queries") as step:
-            for start in range(0, len(texts), rows):
-                block = slice(start, min(start + rows, len(texts)))
-                answers = self._answers(state, self._queries(state, texts[block]))
-                parts.append(self._rank(state, answers, k, None if exclude is None else exclude[block], tail))
-                step(block.stop - start)
-        return TopK(np.concatenate([part.ids for part in parts]), np.concatenate([part.scores for part in parts]))
 
     def explain(self, text: str, label: str | None = None, k: int = 5) -> Explanation:
         """Explain why a label fits a text: scores of the heads, training texts, related labels.
@@ -295,9 +278,9 @@ class Model:
                 raise DataError("no label was found for this text", remedy="name one")
         else:
             chosen = self.live.find(label)
-        answers = self._answers(state, self._queries(state, [text]))
-        own = TopK(np.array([[chosen]]), np.zeros((1, 1), dtype=np.float32))
-        return explain(self, state, text, int(chosen), k, *self._candidates(state, answers, None, own))
+        queries = self._queries(state, [text])
+        cascade = None if self.cascade is None else self._cascade_answers(state, queries)
+        return explain(self, state, text, int(chosen), k, self._answers(state, queries), cascade)
 
     @cached_property
     def train_rows(self) -> TrainRows | None:
@@ -348,15 +331,26 @@ class Model:
             raise SettingError(f"this model has no head {heads!r}", remedy=nearest(heads, ["all", *self.heads]))
         return {heads: 1.0}
 
+    def head_weights(self) -> dict[str, float]:
+        """Return how much each head counts: its weight in a sum, share in a fusion, or power along a cascade."""
+        if self.cascade is not None:
+            return {name: self.cascade.weights.get(name, 1.0) for name in self.weights}
+        return dict(self.weights) if self.fusion is None else self.fusion.shares()
+
     def label_side(self) -> dict[str, LabelSide]:
         """Return the label vectors of every head, for the trained labels; computed once."""
         return self._side
 
     @cached_property
     def _side(self) -> dict[str, LabelSide]:
+        return label_side(self.network, None, self._space_side)
+
+    @cached_property
+    def _space_side(self) -> dict[str, LabelSide]:
+        """The vectors of the labels or groups that each head scores."""
         self.network.eval()
         texts = self.network.tokenise(self._start.labels.texts) if self.network.needs_text else None
-        return label_side(self.network, texts)
+        return space_side(self.network, texts)
 
     @cached_property
     def _maker(self) -> LabelMaker:

@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from megalabel.heads.dense import DenseSettings
     from megalabel.model.index import ModelIndex
     from megalabel.model.model import Model
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Recipe
 
 __all__ = [
+    "carried_spaces",
     "carry_heads",
     "check_weights",
     "find_model",
@@ -162,7 +164,8 @@ def _load_parts(place: Path, device: str, *, exact: bool) -> tuple[Parts, int, l
     labels, counts, removed = _read_labels(place / LABELS)
     check_labels(card, counts, place / "model.json")
     recipe = load_recipe(place / "recipe.yaml")
-    spaces = load_spaces(place / SPACES, list(recipe.spaces), len(labels))
+    scored = {head.space for head in recipe.dense_heads.values()}
+    spaces = load_spaces(place / SPACES, [name for name in recipe.spaces if name in scored], len(labels))
     network = build_network(recipe, load_encoders(place, list(recipe.encoders)), spaces)
     rows = _train_rows(place, card["sha256"])
     stats = LabelStats(counts, card["points"], tuple(card["propensity"]), rows, card.get("trained"))
@@ -256,6 +259,13 @@ def carry_heads(network: Network, folder: Path, labels: Labels) -> list[str]:
                 )  # fmt: skip
             value.copy_(saved)
     return carried
+
+
+def carried_spaces(heads: Mapping[str, DenseSettings], folder: Path) -> list[str]:
+    """Return the label spaces of an earlier stage or run that its weights of some of these heads belong to."""
+    saved = {name.split(".")[1] for name in load_head_tensors(folder)}
+    spaces = dict.fromkeys(head.space for name, head in heads.items() if head.space is not None and name in saved)
+    return [name for name in spaces if name is not None and (folder / SPACES / name).is_dir()]
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

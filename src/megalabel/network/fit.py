@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from megalabel.heads.head import HeadSettings, Queries
     from megalabel.network.network import Network
 
-__all__ = ["Fitted", "fit_heads", "make_ngrams"]
+__all__ = ["Fitted", "fit_heads", "fit_ngrams", "make_ngrams"]
 
 COUNTS = "counts"
 SHORT = 20  # mean words per text; longer texts need no character n-grams
@@ -102,9 +102,7 @@ def fit_heads(
     wanted = {name: settings for name, settings in heads.items() if isinstance(settings, FittedSettings)}
     encoder = None
     if any(settings.reads_ngrams for settings in wanted.values()):
-        texts = data.train.texts
-        words = sum(len(text.split()) for text in texts) / max(1, len(texts))
-        encoder = make_ngrams(ngrams, words).fit([*texts, *data.labels.texts])
+        encoder = fit_ngrams(ngrams, data)
     source = _FitData(data, seed, network, encoder)
     fitted = {}
     for name, settings in wanted.items():
@@ -114,6 +112,13 @@ def fit_heads(
     known = train.without(train.filter).targets
     counts = np.bincount(known.indices, minlength=len(data.labels)).astype(np.int64)
     return Fitted(counts, fitted, encoder)
+
+
+def fit_ngrams(options: Mapping[str, Any], data: Dataset) -> SparseEncoder:
+    """Return the encoder of n-grams, fitted on the texts of train and labels."""
+    texts = data.train.texts
+    words = sum(len(text.split()) for text in texts) / max(1, len(texts))
+    return make_ngrams(options, words).fit([*texts, *data.labels.texts])
 
 
 def make_ngrams(options: Mapping[str, Any], words: float) -> SparseEncoder:

@@ -119,7 +119,9 @@ class LabelMaker:
         """Return the labels [n, m] with train points that are nearest to new texts, and weights that sum to 1."""
         index, temperature = self._text_index
         name = self.network.text_head()
-        vectors = new.plain() if name is None else self.network.head(name).project(new.encoded(name), search=True)
+        vectors = (
+            new.plain() if name is None else self.network.head(name).project_labels(new.encoded(name), search=True)
+        )
         near = index.search(normalize(vectors, dim=1), min(NEAREST, len(index)))
         weights = (torch.from_numpy(near.scores) / temperature).softmax(dim=1)
         return torch.from_numpy(np.maximum(near.ids, 0)), weights

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import PositiveInt, model_validator
 from scipy import sparse
 
 from megalabel.data.dataset import Dataset, Labels
 from megalabel.encoders._arrays import read_part, write_part
-from megalabel.errors import DataError
-from megalabel.graphs import partition, pifa
+from megalabel.errors import DataError, nearest
+from megalabel.graphs import normalise, partition, pifa, random_walk
 from megalabel.heads.sparse.rows import PARTS, pack, unpack
 from megalabel.settings import Settings, one_of
 from megalabel.types import LABELS
@@ -25,7 +26,18 @@ if TYPE_CHECKING:
 
     from megalabel.data.dataset import Split
 
-__all__ = ["SPACES", "AnySpace", "LabelSpace", "PartitionSettings", "group_dataset", "load_spaces"]
+__all__ = [
+    "SPACES",
+    "AnySpace",
+    "LabelSpace",
+    "PartitionSettings",
+    "SpaceSources",
+    "build_spaces",
+    "check_nesting",
+    "group_dataset",
+    "load_spaces",
+    "with_finer",
+]
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,7 @@ class LabelSpace:
         name: ``labels``, or the name the recipe gives it.
         size: number of labels or groups.
         members: [size, L] csr, 1 where a label belongs to a group; None for the labels themselves.
+        graph: [size, size] csr over which the scores of groups are propagated; None where no head wants that.
 
     >>> members = sparse.csr_matrix(np.array([[1, 0, 1], [0, 1, 0]], dtype=np.float32))
     >>> space = LabelSpace("clusters", 2, members)
@@ -46,6 +59,11 @@ class LabelSpace:
     name: str
     size: int
     members: sparse.csr_matrix | None = None
+    graph: sparse.csr_matrix | None = None
+
+    def with_graph(self, targets: sparse.csr_matrix, seed: int) -> LabelSpace:
+        """Return the space with the random-walk graph over its groups, given the relevance [N, L] of train points."""
+        return replace(self, graph=normalise(random_walk(self.targets(targets), seed=seed)))
 
     def targets(self, targets: sparse.csr_matrix) -> sparse.csr_matrix:
         """Return relevance [N, size] from that of labels [N, L].
@@ -90,41 +108,119 @@ class LabelSpace:
         return replace(self, members=sparse.csr_matrix(sparse.hstack([self.members, new]), dtype=np.float32))
 
     def save(self, folder: Path) -> None:
-        """Write the members for :func:`load_spaces`."""
+        """Write members and graph for :func:`load_spaces`."""
         assert self.members is not None
-        write_part(folder, "space", {"kind": "space"}, pack("members", self.members))
+        graph = {} if self.graph is None else pack("graph", self.graph)
+        write_part(folder, "space", {"kind": "space"}, pack("members", self.members) | graph)
 
 
 def load_spaces(folder: Path, names: list[str], labels: int) -> dict[str, LabelSpace]:
     """Return the space of the labels and those that :meth:`LabelSpace.save` wrote into ``folder/NAME``."""
     spaces = {LABELS: LabelSpace(LABELS, labels)}
     for name in names:
-        _, arrays = read_part(folder / name, "space", (), [f"members.{part}" for part in PARTS])
+        plain, graph = ([f"{each}.{part}" for part in PARTS] for each in ("members", "graph"))
+        _, arrays = read_part(folder / name, "space", (), plain, plain + graph)
         members = unpack("members", arrays, folder / name)
         if members.shape[1] != labels:
             raise DataError(f"the space {name!r} is over {members.shape[1]:,} labels, not {labels:,}", path=folder)
-        spaces[name] = LabelSpace(name, members.shape[0], members)
+        edges = unpack("graph", arrays, folder / name) if graph[0] in arrays else None
+        if edges is not None and edges.shape != (members.shape[0], members.shape[0]):
+            raise DataError(f"the graph of the space {name!r} is damaged", path=folder, remedy="copy the folder again")
+        spaces[name] = LabelSpace(name, members.shape[0], members, edges)
     return spaces
 
 
+class SpaceSources(Protocol):
+    """What label spaces are made from."""
+
+    @property
+    def targets(self) -> sparse.csr_matrix:
+        """The relevance [N, L] of the train points."""
+
+    @property
+    def seed(self) -> int:
+        """The random seed."""
+
+    def points(self) -> NDArray[np.float32]:
+        """Return the vectors [N, d] of the train points."""
+
+    def texts(self) -> NDArray[np.float32]:
+        """Return the vectors [L, d] of the label texts."""
+
+    def ngrams(self) -> sparse.csr_matrix:
+        """Return the n-grams [N, F] of the train points."""
+
+
 class PartitionSettings(Settings):
-    """Balanced clusters of labels, by the mean of the vectors of their train points."""
+    """Balanced clusters of labels, or groups of the clusters of a finer space."""
 
     kind: Literal["partition"] = "partition"
-    size: PositiveInt  # number of clusters, at most one per label
+    size: PositiveInt | None = None  # number of clusters, at most one per label
+    leaf: PositiveInt | None = None  # in place of size: the most labels of a cluster
+    features: Literal["points", "graph", "texts", "ngrams", "points_and_ngrams"] = (
+        "points"  # what labels are compared by
+    )
+    of: str | None = None  # the finer space whose clusters are joined
 
-    def build(
-        self, name: str, targets: sparse.csr_matrix, points: Callable[[], NDArray[np.float32]], seed: int
-    ) -> LabelSpace:
-        """Return the space over the labels of ``targets`` [N, L], given the vectors of the train points [N, d].
+    @model_validator(mode="after")
+    def _without_effect(self) -> Self:
+        self.require(self.of is None, "features leaf", "the clusters of another space are joined")
+        if (self.size is None) == (self.leaf is None):
+            raise ValueError("give either size, the number of clusters, or leaf, the most labels of a cluster")
+        return self
 
-        Clusters have near-equal size (the surrogate task of DeepXML, Dahiya et al., WSDM 2021, section 3).
+    def count(self, labels: int) -> int:
+        """Return the number of clusters of so many labels: 2^ceil(log2(L / leaf)), or ``size``, but at most L.
+
+        >>> PartitionSettings(leaf=100).count(131_073), PartitionSettings(size=64).count(10)
+        (2048, 10)
         """
-        labels = targets.shape[1]
-        size = min(self.size, labels)
-        cluster = partition(pifa(points(), targets), clusters=size, seed=seed)
+        if self.leaf is None:
+            return min(self.size or labels, labels)
+        return min(labels, 1 << max(0, math.ceil(math.log2(labels / self.leaf))))
+
+    def build(self, name: str, sources: SpaceSources, finer: LabelSpace | None = None) -> LabelSpace:
+        """Return the space; ``finer`` is that of ``of``.
+
+        Clusters have near-equal size (the surrogate task of DeepXML, Dahiya et al., WSDM 2021, section 3). Those
+        of a partition are numbered along the tree that made them, so neighbours are joined: cluster c of K
+        becomes part of c * size // K. Sizes that are powers of two give levels of the same tree.
+        """
+        labels = sources.targets.shape[1]
+        if finer is None:
+            size = self.count(labels)
+            cluster = partition(self._vectors(sources), clusters=size, seed=sources.seed)
+        else:
+            size = self.count(finer.size)
+            cluster = finer.group_of * size // finer.size
         parts = np.ones(labels, dtype=np.float32), (cluster, np.arange(labels))
         return LabelSpace(name, size, sparse.csr_matrix(parts, shape=(size, labels)))
+
+    @property
+    def reads(self) -> set[str]:
+        """Which features are read: none if the space is made of another."""
+        return set() if self.of is not None else set(self.features.split("_and_"))
+
+    def _vectors(self, sources: SpaceSources) -> sparse.csr_matrix | NDArray[np.float32]:
+        """Return the vectors [L, d] by which labels are compared."""
+        if self.features == "texts":
+            return sources.texts()
+        if self.features == "ngrams":
+            return pifa(sources.ngrams(), sources.targets)
+        means = pifa(sources.points(), sources.targets)
+        if self.features == "points_and_ngrams":
+            parts = [sparse.csr_matrix(means), pifa(sources.ngrams(), sources.targets)]
+            return sparse.csr_matrix(sparse.hstack([_unit_rows(sparse.csr_matrix(part)) for part in parts]))
+        if self.features == "points":
+            return means
+        return np.asarray(normalise(random_walk(sources.targets, seed=sources.seed)) @ means)
+
+
+def _unit_rows(matrix: sparse.csr_matrix) -> sparse.csr_matrix:
+    """Return the rows scaled to length 1."""
+    lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return sparse.csr_matrix(sparse.diags(scale) @ matrix, dtype=np.float32)
 
 
 SPACES = {"partition": PartitionSettings}
@@ -134,25 +230,73 @@ else:
     AnySpace = one_of(lambda: SPACES, default="partition")
 
 
+def build_spaces(settings: Mapping[str, PartitionSettings], sources: SpaceSources) -> dict[str, LabelSpace]:
+    """Return the spaces of some settings by name, those that others are made of first."""
+    spaces: dict[str, LabelSpace] = {}
+
+    def build(name: str) -> LabelSpace:
+        if name not in spaces:
+            finer = settings[name].of
+            spaces[name] = settings[name].build(name, sources, None if finer is None else build(finer))
+        return spaces[name]
+
+    for name in settings:
+        build(name)
+    return spaces
+
+
+def with_finer(settings: Mapping[str, PartitionSettings], names: Iterable[str | None]) -> set[str]:
+    """Return the spaces of these names and those they are made of.
+
+    >>> levels = {"coarse": PartitionSettings(size=4, of="fine"), "fine": PartitionSettings(size=16)}
+    >>> sorted(with_finer(levels, ["coarse", None]))
+    ['coarse', 'fine']
+    """
+    used: set[str] = set()
+    for start in names:
+        name = start
+        while name is not None and name in settings and name not in used:
+            used.add(name)
+            name = settings[name].of
+    return used
+
+
+def check_nesting(settings: Mapping[str, PartitionSettings]) -> None:
+    """Raise a ValueError if a space is made of one that is not there, or that is not finer."""
+    for name, space in settings.items():
+        others = [other for other in settings if other != name]
+        if space.of is not None and space.of not in others:
+            hint = nearest(space.of, others) if others else "there is none"
+            raise ValueError(f"spaces.{name}.of is {space.of!r}; {hint}")
+        finer = None if space.of is None else settings[space.of]
+        if finer is not None and space.size and finer.size and space.size >= finer.size:
+            raise ValueError(f"spaces.{name}.size must be below that of {space.of!r}, whose clusters it joins")
+
+
 def group_dataset(data: Dataset, space: LabelSpace) -> Dataset:
     """Return the same points with the groups of a space as labels; filter pairs are dropped.
+
+    The text of a group is the texts of its labels, one after the other: for a bag of features, their sum.
 
     >>> data = Dataset.from_lists(
     ...     train=[("a", [0, 2]), ("b", [1]), ("c", [3])], test=[("d", [2])], labels=["w", "x", "y", "z"])
     >>> members = sparse.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 1]], dtype=np.float32))
     >>> grouped = group_dataset(data, LabelSpace("clusters", 2, members))
-    >>> grouped.train.targets.toarray().tolist(), len(grouped.labels)
-    ([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], 2)
+    >>> grouped.train.targets.toarray().tolist(), grouped.labels.texts
+    ([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], ['w y', 'x z'])
     """
 
     def grouped(split: Split) -> Split:
         return replace(split, targets=space.targets(split.targets), filter=np.empty((0, 2), dtype=np.int64))
 
+    assert space.members is not None
     names = [str(number) for number in range(space.size)]
+    parts = np.split(space.members.indices, space.members.indptr[1:-1])
+    texts = [" ".join(data.labels.texts[label] for label in sorted(part)) for part in parts]
     return Dataset(
         train=grouped(data.train),
         test=grouped(data.test),
         val=None if data.val is None else grouped(data.val),
-        labels=Labels(names, names),
+        labels=Labels(texts, names),
         name=f"{data.name}, {space.size:,} groups of labels",
     )

@@ -27,6 +27,7 @@ __all__ = [
     "own_queries",
     "query_blocks",
     "query_side",
+    "space_side",
 ]
 
 QUERY_BLOCK = 16_384  # queries per block
@@ -84,11 +85,10 @@ def own_queries(network: Network, texts: TextTokens) -> Iterator[tuple[NDArray[n
 
 
 @torch.no_grad()
-def label_side(network: Network, texts: TextTokens | None) -> dict[str, LabelSide]:
-    """Return the vectors and bias of all labels for every head; ``texts`` are those of the labels.
+def space_side(network: Network, texts: TextTokens | None) -> dict[str, LabelSide]:
+    """Return the vectors and bias of every label or group of each head's space; ``texts`` are those of the labels.
 
-    A head over groups of labels gives every label the vector of its group. With several ranks, each
-    computes those of its shard only.
+    With several ranks, each computes those of its shard only.
     """
     encoded: dict[str, Tensor] = {}
     if network.needs_text and texts is not None:
@@ -98,10 +98,22 @@ def label_side(network: Network, texts: TextTokens | None) -> dict[str, LabelSid
     for name in network.heads:
         head, encoder = network.head(name), network.label_encoder(name)
         text = network.tapped(encoded[encoder], encoder, name) if head.needs_text and encoded else None
-        side = LabelSide(*head.labels(None, text, search=True))
-        side = _of_labels(network, name, side)
-        sides[name] = LabelSide(_searchable(side.vectors), None if side.bias is None else _searchable(side.bias))
+        vectors, bias = head.labels(None, text, search=True)
+        sides[name] = LabelSide(_searchable(vectors), None if bias is None else _searchable(bias))
     return sides
+
+
+@torch.no_grad()
+def label_side(
+    network: Network, texts: TextTokens | None, sides: Mapping[str, LabelSide] | None = None
+) -> dict[str, LabelSide]:
+    """Return the vectors and bias of all labels for every head; ``sides`` are those of :func:`space_side`, if known.
+
+    A head over groups of labels gives every label the vector of its group. With several ranks, each
+    computes those of its shard only.
+    """
+    sides = space_side(network, texts) if sides is None else sides
+    return {name: _of_labels(network, name, side) for name, side in sides.items()}
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,8 @@ def _held(load: Workload) -> list[Part]:
     """Return the parts that stay, on one device and in its process."""
     batching, weights = load.recipe.batching, _weights(load)
     parts = [*weights, Part("optimiser", _optimiser_bytes(load), _optimiser_names(load))]
+    if load.recipe.training.averaging is not None:
+        parts.append(Part("average of the weights", weight_bytes(load), "one more copy"))
     if load.recipe.training.refit:
         note = "kept while the second runs"
         parts.append(Part("weights of the first training", weight_bytes(load), note))
@@ -234,11 +236,24 @@ def _reading(load: Workload) -> tuple[Part, ...]:
 
 
 def _clusters(load: Workload) -> tuple[Part, ...]:
-    """Labels are grouped by the mean of their points, whose vectors are all held."""
+    """Labels are grouped by the mean of their points or by their texts; all these vectors are held."""
     if load.grouped is None:
         return ()
     dim = load.encoders[0].cost.dim
-    return tensor("query vectors", load.rows, dim, host=True), tensor("means of points", load.grouped, dim, host=True)
+    read = {feature for space in load.recipe.spaces.values() for feature in space.reads}
+    parts: list[Part] = []
+    if read & {"points", "graph"}:
+        parts.append(tensor("query vectors", load.rows, dim, host=True))
+        parts.append(tensor("means of points", load.grouped, dim, host=True))
+    if "texts" in read:
+        parts.append(tensor("label vectors", load.grouped, dim, host=True))
+    if "ngrams" in read:
+        cells = load.rows * load.ngrams_per_text
+        parts.append(in_main_memory("columns of n-grams", sum(load.ngram_columns.values()), _COLUMN))
+        parts.append(in_main_memory("n-grams of rows", cells, _CELL, pieces=3))
+        means = cells * load.sizes.labels_per_point
+        parts.append(in_main_memory("n-grams of labels", means, _CELL, pieces=3))
+    return tuple(parts)
 
 
 def _start(load: Workload) -> tuple[Part, ...]:

@@ -118,7 +118,7 @@ def _refresh(load: Workload) -> float:
 def _evaluation(load: Workload) -> float:
     """Return the operations of one evaluation on validation rows."""
     texts = _encode(load, queries=load.validation, labels=load.labels)
-    return texts + 2.0 * load.validation * load.labels * load.dim
+    return texts + 2.0 * load.validation * load.searched
 
 
 def _sent(load: Workload) -> dict[str, float]:

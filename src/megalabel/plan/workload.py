@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from megalabel.batching.settings import count_distinct
@@ -12,6 +13,7 @@ from megalabel.cost import FLOAT
 from megalabel.data.hold_out import held_out_size
 from megalabel.encoders.text_size import TextSize
 from megalabel.errors import SettingError
+from megalabel.network.cascade import cascade_chain
 from megalabel.network.fit import make_ngrams
 from megalabel.recipes.effects import mines_once
 
@@ -166,8 +168,9 @@ class Workload:
         for stage, recipe in self.recipe.stage_recipes():
             sizes, labels = self.sizes, self.sizes.labels
             if recipe.space is not None:
-                groups = min(recipe.spaces[recipe.space].size, labels)
-                sizes = replace(sizes, labels=groups, labels_per_point=min(sizes.labels_per_point, groups))
+                groups = recipe.spaces[recipe.space].count(labels)
+                each = min(sizes.labels_per_point, groups)
+                sizes = replace(sizes, labels=groups, labels_per_point=each, label=sizes.label.times(labels / groups))
             name = stage.name if self.recipe.stages else ""
             grouped = labels if recipe.spaces else None
             loads.append(replace(self, recipe=recipe, sizes=sizes, stage=name, grouped=grouped))
@@ -214,6 +217,10 @@ class Workload:
     def encoder_dim(self, head: DenseSettings) -> int:
         """Return the size of the vectors that a head's queries come with."""
         return self._costs[head.query_encoder(next(iter(self._costs)))].dim
+
+    def groups(self, head: DenseSettings) -> int:
+        """Return how many groups the head that proposes candidates to a head scores."""
+        return 0 if head.candidates is None else self._space_size(self.recipe.dense_heads[head.candidates.source])
 
     def head_dim(self, name: str) -> int:
         """Return the size of the query vectors of a dense head."""
@@ -304,7 +311,7 @@ class Workload:
         """Return the labels or groups that a head scores."""
         if head.space is None or self.recipe.space is not None:
             return self.labels
-        return min(self.recipe.spaces[head.space].size, self.labels)
+        return self.recipe.spaces[head.space].count(self.labels)
 
     @property
     def trained_heads(self) -> list[HeadLoad]:
@@ -321,9 +328,22 @@ class Workload:
         return sum(head.dim for head in self.heads)
 
     @property
+    def searched(self) -> float:
+        """Numbers that a query is multiplied with to find its labels: all, or those along a cascade."""
+        cascade, heads = self.recipe.predict.cascade, {head.name: head for head in self.heads}
+        if cascade is None:
+            return float(self.labels * self.dim)
+        chain, beams = cascade_chain(self.recipe.dense_heads), cascade.beams(self.recipe.dense_heads)
+        total = float(heads[chain[0]].size * heads[chain[0]].dim)
+        for source, head in ((heads[first], heads[second]) for first, second in pairwise(chain)):
+            below = 1.0 if source.settings.space == head.settings.space else max(1.0, head.size / source.size)
+            total += min(float(head.size), beams[source.name] * below) * head.dim
+        return total
+
+    @property
     def mining_head(self) -> HeadLoad:
         """The head whose vectors are clustered and searched, as in ``Network.mining_head``."""
-        heads = [head for head in self.heads if head.settings.space is None]
+        heads = [head for head in self.heads if head.settings.space is None] or self.heads
         return next((head for head in heads if head.text), heads[0])
 
     @cached_property
@@ -362,7 +382,8 @@ class Workload:
 
     def _texts(self, head: HeadLoad) -> int:
         """Return the label texts that a head reads in a step: of its labels, and of those of their neighbours."""
-        further, others = head.pool * head.cost.points * head.cost.point_labels, head.size - head.pool
+        near = head.cost.points * head.cost.point_labels + head.cost.label_neighbours
+        further, others = head.pool * near, head.size - head.pool
         return head.pool + (count_distinct(further, others) if further and others > 0 else 0)
 
     def sides(self, encoder: EncoderLoad) -> list[Side]:

@@ -29,6 +29,7 @@ def refuse_idle(recipe: Recipe) -> None:
         _check_mining(place, staged)
     resolved = [staged for _, staged in stages]
     _check_frozen(recipe, resolved)
+    _check_detached(resolved)
     _check_positives(recipe, resolved)
     _check_optimisers(recipe, stages)
     _check_lengths(recipe, resolved)
@@ -160,6 +161,21 @@ def _check_frozen(recipe: Recipe, stages: list[Recipe]) -> None:
             _require(head, head.noise_keys, f"heads.{name}", f"{name} is not trained")
 
 
+def _check_detached(stages: list[Recipe]) -> None:
+    """Refuse epochs without a gradient for encoders that are not trained, and more of them than a stage has."""
+    for stage in stages:
+        encoders, heads = _trained(stage)
+        for name, head in heads.items():
+            if not head.detach_epochs:
+                continue
+            if not head.encoders_read(next(iter(stage.encoders))) & set(encoders):
+                raise ValueError(f"heads.{name}.detach_epochs has no effect: the encoders it reads are not trained")
+            if not (head.has_table or head.has_weights):
+                raise ValueError(f"heads.{name}.detach_epochs: it has no weights of its own to learn meanwhile")
+            if head.detach_epochs > stage.training.epochs:
+                raise ValueError(f"heads.{name}.detach_epochs: training ends after {stage.training.epochs} epochs")
+
+
 def _check_positives(recipe: Recipe, stages: list[Recipe]) -> None:
     """Refuse what a loss does with several positives if no stage shows it more than one."""
     for name, head in recipe.dense_heads.items():
@@ -226,7 +242,9 @@ def _check_lengths(recipe: Recipe, stages: list[Recipe]) -> None:
     for stage in stages:
         first = next(iter(stage.encoders))
         queries |= {head.query_encoder(first) for head in stage.dense_heads.values()}
-        queries |= {first} if stage.spaces else set()
+        compared = {feature for space in stage.spaces.values() for feature in space.reads}
+        queries |= {first} if compared & {"points", "graph"} else set()
+        labels |= {first} if "texts" in compared else set()
         readers = [head for head in stage.dense_heads.values() if head.reads_text]
         labels |= {head.label_text_encoder(first) for head in readers}
         if not any(head.text_only for head in readers):

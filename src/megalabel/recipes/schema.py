@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from torch.nn import ModuleDict
 
 from megalabel.augment.settings import AugmentSettings
@@ -15,91 +15,16 @@ from megalabel.errors import nearest
 from megalabel.heads import FittedSettings
 from megalabel.heads.dense import DenseSettings
 from megalabel.heads.head import NGRAMS, AnyHead
-from megalabel.metrics.evaluate import METRICS
 from megalabel.network.network import ENCODER
-from megalabel.network.spaces import AnySpace
+from megalabel.network.spaces import AnySpace, check_nesting, with_finer
 from megalabel.recipes.effects import refuse_idle
-from megalabel.recipes.optimisers import OptimiserSettings, OptionalOptimiser
-from megalabel.settings import Fraction, NonNegativeInt, PositiveFloat, Seed, Settings, first_error
-from megalabel.types import LABELS
+from megalabel.recipes.predict import Predict
+from megalabel.recipes.training import Training
+from megalabel.settings import Seed, Settings, first_error
 
 __all__ = ["Predict", "Recipe", "Stage", "Training", "switch_labels"]
 
 LONGEST = 100  # bytes of the name of a part, which becomes that of a folder
-
-
-class Training(Settings):
-    """The loop."""
-
-    renamed: ClassVar[Mapping[str, str]] = {"freeze": "freeze: [encoder], a key of the recipe or of a stage"}
-
-    epochs: PositiveInt
-    encoder: OptimiserSettings  # of all encoders
-    tables: OptionalOptimiser = None  # features of a bag, free vectors; None: encoder's rates (lazy_adamw)
-    heads: OptionalOptimiser = None  # projections, temperature, bias; None follows encoder
-    schedule: Literal["linear", "cosine", "constant", "one_cycle"] = "linear"
-    warmup: Fraction = 0.1  # of all steps
-    warmup_steps: NonNegativeInt | None = None  # in place of a share
-    milestones: tuple[PositiveInt, ...] = ()  # epochs after which the rate is multiplied by milestone_factor
-    milestone_factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    clip: PositiveFloat | None = None  # largest norm of all gradients together; None does not clip
-    chunk_size: PositiveInt = 256  # texts whose activations are held at once
-    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of train held out if the data has no val rows
-    evaluate_every: PositiveInt = 1  # epochs
-    evaluate_on: PositiveInt | None = None  # validation rows at most, evenly spread; None takes all
-    select: str = "nDCG@5"
-    patience: PositiveInt | None = None  # evaluations without a better one
-    refit: bool = False
-    device: str = "auto"  # cpu, cuda, cuda:1, mps; auto: cuda if there is one, else cpu
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # encoders'; auto: bfloat16 for transformers on cuda
-
-    @model_validator(mode="after")
-    def _check_schedule(self) -> Self:
-        self.require(self.warmup_steps is None, "warmup", "warmup_steps is given")
-        self.require(bool(self.milestones), "milestone_factor", "there are no milestones")
-        late = [epoch for epoch in self.milestones if epoch >= self.epochs]
-        if late:
-            raise ValueError(f"milestones: {late[0]} has no effect, training ends after {self.epochs} epochs")
-        if len(set(self.milestones)) < len(self.milestones):
-            raise ValueError("milestones: duplicate epoch")
-        return self
-
-    @field_validator("select")
-    @classmethod
-    def _check_select(cls, value: str) -> str:
-        if value not in METRICS:
-            raise ValueError(nearest(value, METRICS))
-        return value
-
-    @field_validator("encoder", "tables", "heads", mode="before")
-    @classmethod
-    def _no_short_form(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            raise ValueError("an optimiser needs a learning rate: {kind: adamw, lr: 1.0e-3}")
-        return value
-
-
-class Predict(Settings):
-    """How heads are put together: by given weights, weights chosen on validation, or a fusion fitted on it.
-
-    ``fusion`` is :class:`megalabel.fusion.Fusion`, ``tree`` is :class:`megalabel.fusion.TreeFusion`.
-    """
-
-    weights: dict[str, float] | Literal["equal", "validation", "fusion", "tree"] = "equal"
-    candidates: PositiveInt = 100  # labels each head proposes
-    tail: Fraction = 0.0  # rank by p x (inverse propensity)^tail
-    beta: PositiveFloat = 1.0  # tree: how much the tree and all heads but the last count; the last counts 1
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        self.require(self.fused, "candidates tail", "weights is not fusion")
-        self.require(self.weights == "tree", "beta", "weights is not tree")
-        return self
-
-    @property
-    def fused(self) -> bool:
-        """Whether a fusion of all heads is fitted on validation rows."""
-        return self.weights in ("fusion", "tree")
 
 
 class Stage(Settings):
@@ -202,7 +127,7 @@ class Recipe(Settings):
         heads = {name: document["heads"][name] for name in names} if own is None else own
         if not last:  # heads that train no encoder are fitted at the end, and only there are scores put together
             heads = {name: head for name, head in heads.items() if name not in self.fitted_heads}
-            document |= {"predict": {}, "ngrams": {}}
+            document["predict"] = {}
         document["heads"] = heads
         read = {head.get(key) for head in heads.values() for key in ("encoder", "label_encoder")}
         first = next(iter(self.encoders))
@@ -214,17 +139,22 @@ class Recipe(Settings):
         for section, changes in (("batching", stage.batching), ("training", stage.training)):
             document[section] = _merged(document[section], changes)
         document |= {"space": stage.space, "freeze": stage.freeze, "drop": stage.drop, "init_from": stage.init_from}
-        document["spaces"] = {
-            name: space
-            for name, space in document["spaces"].items()
-            if name == stage.space or any(head.get("space") == name for head in heads.values())
-        }
+        used = with_finer(self.spaces, [stage.space, *(head.get("space") for head in heads.values())])
+        document["spaces"] = {name: space for name, space in document["spaces"].items() if name in used}
+        fitted = [head for name, head in self.fitted_heads.items() if name in heads]
+        if not _reads_ngrams(fitted, [self.spaces[name] for name in used]):
+            document["ngrams"] = {}
         try:
             return Recipe.model_validate(document, context={"stage": stage.name})
         except ValidationError as error:
             raise ValueError(f"stage {stage.name}: {first_error(error)}") from None
 
     # ------------------------------------------------------------------ checks
+
+    @model_validator(mode="after")
+    def _check_spaces(self) -> Self:
+        check_nesting(self.spaces)
+        return self
 
     @model_validator(mode="after")
     def _check_stages(self, info: ValidationInfo) -> Self:
@@ -245,16 +175,15 @@ class Recipe(Settings):
             raise ValueError(f"stage {self.stages[-1].name}: drop has no effect, no stage comes after it")
         used: set[str] = set()
         for stage, recipe in self.stage_recipes():
-            used |= {stage.space or LABELS, *(head.label_space for head in recipe.dense_heads.values())}
+            used |= with_finer(self.spaces, [stage.space, *(head.space for head in recipe.dense_heads.values())])
         _no_others("spaces", self.spaces, used, "no head and no stage scores it")
         return self
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        for section in ("heads", "encoders"):
+        for section in ("heads", "encoders", "spaces"):
             for name in getattr(self, section):
-                if name in ("", "all", NGRAMS) or "." in name or hasattr(ModuleDict, name):
-                    raise ValueError(f"{section}.{name}: choose another name, {name!r} is reserved")
+                _check_name(section, name)
         return self
 
     @model_validator(mode="after")
@@ -273,16 +202,20 @@ class Recipe(Settings):
         for name, fitted in self.fitted_heads.items():
             for key in fitted.feature_keys:
                 _known(f"heads.{name}.{key}", getattr(fitted, key), [NGRAMS, *self.label_heads])
-        for section in ("heads", "encoders", "spaces"):
-            for name in getattr(self, section):
-                _check_name(section, name)
-        if self.ngrams.options() and not any(head.reads_ngrams for head in self.fitted_heads.values()):
+        if self.ngrams.options() and not _reads_ngrams(self.fitted_heads.values(), self.spaces.values()):
             raise ValueError("ngrams has no effect: no head reads n-grams")
         used = {encoder for head in self.dense_heads.values() for encoder in head.encoders_read(first)}
         _no_others("encoders", self.encoders, used, "no head reads it")
         if not self.stages:
-            spaces = {self.space or LABELS, *(head.label_space for head in self.dense_heads.values())}
+            spaces = with_finer(self.spaces, [self.space, *(head.space for head in self.dense_heads.values())])
             _no_others("spaces", self.spaces, spaces, "no head scores it")
+        return self
+
+    @model_validator(mode="after")
+    def _check_stage_space(self) -> Self:
+        for name, head in self.dense_heads.items():
+            if self.space is not None and head.space is not None:
+                raise ValueError(f"heads.{name}.space: the groups of {self.space!r} are the labels of this stage")
         return self
 
     @model_validator(mode="after")
@@ -297,7 +230,10 @@ class Recipe(Settings):
                 if settings.source in chain:
                     raise ValueError(f"heads.{name}.candidates: the heads propose candidates to each other in a circle")
                 chain.append(settings.source)
-            if self.dense_heads[source].loss is None:
+            proposing = self.dense_heads[source]
+            if head.candidates.graph and (proposing.space is None or proposing.candidates is not None):
+                raise ValueError(f"heads.{name}.candidates.graph: {source!r} must score all groups of a label space")
+            if proposing.loss is None:
                 raise ValueError(f"heads.{name}.candidates: {source!r} is not trained in this step, it has no loss")
             if self.dense_heads[source].space is None and head.space is not None:
                 raise ValueError(f"heads.{name}.candidates: labels cannot propose groups of labels")
@@ -313,6 +249,8 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _check_rest(self) -> Self:
+        if self.predict.cascade is not None and not self.stages:
+            self.predict.cascade.check(self.dense_heads, self.heads)
         weights = self.predict.weights
         if isinstance(weights, dict) and set(weights) != set(self.dense_heads):
             raise ValueError(f"predict.weights must name the heads {', '.join(self.dense_heads)}")
@@ -320,8 +258,6 @@ class Recipe(Settings):
             raise ValueError("predict.weights is tree, which combines at least two heads")
         if self.fitted_heads and not self.predict.fused:
             raise ValueError(f"the head {next(iter(self.fitted_heads))!r} needs predict.weights: fusion")
-        if self.space is not None and self.batching.bm25_top:
-            raise ValueError(f"batching.negatives.bm25: the groups of {self.space!r} have no texts")
         parts = [*self.encoders, *self.dense_heads]
         for key in ("freeze", "drop"):
             for name in getattr(self, key):
@@ -346,9 +282,13 @@ class Recipe(Settings):
 def _check_name(section: str, name: str) -> None:
     """Raise a ValueError if a part cannot have this name: it names its files in a model, too."""
     if section != "spaces" and (name in ("", "all", NGRAMS) or "." in name or hasattr(ModuleDict, name)):
-        raise ValueError(f"{section}.{name}: choose another name, {name!r} has a meaning of its own")
+        raise ValueError(f"{section}.{name}: choose another name, {name!r} is reserved")
     if set(name) & set("/\\:") or not name.strip(".") or not name.isprintable() or len(name.encode()) > LONGEST:
         raise ValueError(f"{section}: {name!r:.60} cannot be the name of a folder; choose another")
+
+
+def _reads_ngrams(heads: Iterable[FittedSettings], spaces: Iterable[AnySpace]) -> bool:
+    return any(head.reads_ngrams for head in heads) or any(NGRAMS in space.reads for space in spaces)
 
 
 def _known(key: str, name: str | None, names: Iterable[str]) -> None:

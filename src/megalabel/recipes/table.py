@@ -85,6 +85,8 @@ def _prediction(recipe: Recipe) -> str:
     weights = recipe.predict.weights
     if len(last.heads) == 1:
         return "its head"
+    if recipe.predict.cascade is not None:
+        return "product, coarse to fine"
     if isinstance(weights, dict):
         return "sum, given weights"
     return {"equal": "sum", "validation": "sum, weights from validation"}.get(weights, weights)

@@ -61,10 +61,10 @@ def evaluate_run(
     calibration, trade_off = measure_fusion(model, data, split)
     return Results(
         name=name,
-        recipe=model.recipe.model_dump(mode="json"),
+        recipe=model.recipe.model_dump(mode="json", by_alias=True),
         data={"name": data.name, "split": split, "fingerprint": fingerprint(data)},
         heads=reports,
-        weights=model.weights if model.fusion is None else model.fusion.shares(),
+        weights=model.head_weights(),
         facts={
             "parameters": _parameters(saved),
             "model_bytes": sum(path.stat().st_size for path in saved.rglob("*") if path.is_file()),

@@ -95,7 +95,7 @@ def read_results(folder: str | PathLike[str], name: str, *, split: str = "test")
         )
     if evaluated != split:
         raise DataError(f"this evaluation is of {evaluated} rows, not {split}", path=path, remedy="give --data")
-    recipe = load_recipe(model / "recipe.yaml").model_dump(mode="json")
+    recipe = load_recipe(model / "recipe.yaml").model_dump(mode="json", by_alias=True)
     return Results(name=name, recipe=recipe, log=read_log_of(folder), **fields)
 
 

@@ -180,7 +180,7 @@ def recipe_table(runs: Sequence[Results]) -> Table | None:
         if name not in list_recipes():
             return None
         names = [f"{name} (default)", runs[0].name]
-        recipes = [load_recipe(name).model_dump(mode="json"), runs[0].recipe]
+        recipes = [load_recipe(name).model_dump(mode="json", by_alias=True), runs[0].recipe]
         caption = f"What was changed in the recipe {name}"
     rows = [[key, *map(_value, values)] for key, values in recipe_diff(recipes).items()]
     return Table(caption, ["key", *names], rows, words=True)

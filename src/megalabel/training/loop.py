@@ -112,7 +112,7 @@ class Loop:
     def _attach(self) -> None:
         """Let the heads look at the train points; refuse what several ranks cannot do."""
         network = self.network
-        self.neighbours = [name for name in network.heads if network.head(name).settings.reads_points]
+        self.neighbours = [name for name in network.heads if network.head(name).settings.reads_neighbours]
         if self.neighbours and not network.ranks.alone:
             raise SettingError(
                 f"heads.{self.neighbours[0]}: several ranks cannot train a head that reads neighbours of labels",
@@ -135,6 +135,7 @@ class Loop:
             kind=training.schedule,
             total_steps=total,
             warmup_steps=round(training.warmup * total) if steps is None else steps,
+            cooldown_steps=round(training.cooldown * total),
             milestones=tuple(self.steps_per_epoch * epoch for epoch in training.milestones),
             milestone_factor=training.milestone_factor,
         )
@@ -160,6 +161,7 @@ class Loop:
                 self.truth[space.name],
                 network.space(candidates.source).relation(space),
                 self.split.filter if space.members is None else None,
+                network.space(candidates.source).graph if candidates.graph else None,
             )
         return proposals
 
@@ -209,7 +211,7 @@ class Loop:
         self._check_agreement(batch)
         moved = batch.to(self.network.device)
         log_q = self._log_q(moved.view.pool)
-        parts = self.stepper.losses(moved, self.queries.take(rows), self.labels, log_q, self.queries)
+        parts = self.stepper.losses(moved, self.queries.take(rows), self.labels, log_q, self.queries, self.epoch)
         total = self.stepper.total(parts)
         value = float(total.detach())
         if not math.isfinite(value):

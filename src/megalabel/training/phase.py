@@ -16,12 +16,15 @@ import torch
 from megalabel.batching.bm25 import mine_bm25
 from megalabel.batching.negatives import NO_LISTS
 from megalabel.errors import DataError, SettingError, nearest
+from megalabel.metrics.measure import measure
+from megalabel.network.cascade import Cascade
 from megalabel.network.init import init_heads
 from megalabel.network.network import Network
 from megalabel.network.texts import TextTokens
-from megalabel.network.vectors import all_queries, label_side
+from megalabel.network.vectors import all_queries, label_side, space_side
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_network
+from megalabel.training.averaging import WeightAverage
 from megalabel.training.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, save_checkpoint
 from megalabel.training.checkpoint.state import collect_state, load_weights, restore_optimisers
 from megalabel.training.choose_weights import choose_weights, rank
@@ -108,6 +111,7 @@ class Phase:
         loop = Loop(
             self.recipe, self.network, self.data.train, texts.train, texts.labels, self.show.pause, self._lexical()
         )
+        self._average = WeightAverage(self.recipe.training.averaging, self.network)
         best: dict[str, Any] = {"epoch": -1, "value": None, "metrics": {}, "since": 0}
         self._clock = Clock()
         ranks = self.network.ranks
@@ -125,6 +129,7 @@ class Phase:
         with _stop_at_step(ranks) as stopping:
             while loop.epoch < self.epochs and not self._out_of_patience(best):
                 for result in loop.run_epoch():
+                    self._average.after_step(result.epoch)
                     self.show.step(loss=result.loss, texts=result.queries)
                     self._write(
                         result.step, epoch=result.epoch, loss=result.loss, parts=result.parts, texts=result.queries,
@@ -142,7 +147,9 @@ class Phase:
                 saved = time.monotonic()
                 self._stop(stopping())
         if self.select and best["epoch"] >= 0:
-            load_weights(self.network, self._selected(best, ranks))
+            load_weights(self.network, self._selected(best, ranks), averaged=True)
+        else:
+            self._average.apply()
         return best
 
     def _lexical(self) -> NDArray[np.int32]:
@@ -167,7 +174,7 @@ class Phase:
         settings = self.recipe.training
         if loop.epoch % settings.evaluate_every and loop.epoch != self.epochs:
             return False
-        with self.show.pause():
+        with self.show.pause(), self._average.applied():
             rows = self._watched()
             queries, labels = self._sides(rows)
             for name in queries:
@@ -175,8 +182,7 @@ class Phase:
                 if any(self.network.ranks.max_int(*(not torch.isfinite(side.sum(dim=1)).all() for side in sides))):
                     raise loop.diverged(f"a vector of the head {name!r} holds NaN or infinity", loop.step)
             watched = self.data.replace(val=self.data.split("val").rows(rows))
-            equal = {name: 1.0 for name, weight in self.equal_weights().items() if weight}
-            metrics = rank(watched, "val", queries, labels, equal, self.network.ranks).metrics
+            metrics = self._rank(watched, queries, labels)
         if settings.select not in metrics:
             raise SettingError(f"training.select is {settings.select!r}", remedy=nearest(settings.select, metrics))
         self._write(loop.step, epoch=loop.epoch, val=metrics)
@@ -187,6 +193,19 @@ class Phase:
             return True
         best["since"] += 1
         return False
+
+    def _rank(
+        self, watched: Dataset, queries: Mapping[str, Tensor], sides: Mapping[str, LabelSide]
+    ) -> dict[str, float]:
+        """Return the metrics of validation rows, searched as the model will: through a cascade, or over all labels."""
+        network, cascade = self.network, self.recipe.predict.cascade
+        if cascade is not None:
+            search = Cascade.of(network, sides, cascade.beams(self.recipe.dense_heads), cascade.weights)
+            best = search.answers(queries).best(100, watched.split("val").excluded())
+            return measure(watched, best.ids, "val").metrics
+        equal = {name: 1.0 for name, weight in self.equal_weights().items() if weight}
+        labels = label_side(network, None, {name: sides[name] for name in equal})
+        return rank(watched, "val", queries, labels, equal, network.ranks).metrics
 
     def _write(self, step: int, **record: Any) -> None:
         """Log a record with the seconds of this phase and the memory of the process."""
@@ -202,12 +221,18 @@ class Phase:
         if wanted != "validation" or len(self.network.heads) == 1 or self.texts.val is None:
             return self.equal_weights()
         queries, labels = self._sides()
+        labels = label_side(self.network, None, labels)
         return choose_weights(self.data, queries, labels, self.recipe.training.select, self.network.ranks)
 
     def equal_weights(self) -> dict[str, float]:
-        """Return equal weights for the heads that score the labels themselves, 0 for the others."""
-        over_labels = [name for name in self.network.heads if self.network.space(name).members is None]
-        return {name: 1.0 / len(over_labels) if name in over_labels else 0.0 for name in self.network.heads}
+        """Return equal weights for the heads that score the labels themselves, 0 for the others.
+
+        If all of them score groups, as in a stage that trains a meta-classifier, they all count: a label has the score
+        of its group.
+        """
+        names = [name for name in self.network.heads if self.network.space(name).members is None]
+        names = names or [*self.network.heads]
+        return {name: 1.0 / len(names) if name in names else 0.0 for name in self.network.heads}
 
     def _watched(self) -> NDArray[np.int64]:
         """Return the validation rows evaluated after an epoch: all, or an evenly spread sample."""
@@ -217,21 +242,22 @@ class Phase:
         )
 
     def _sides(self, rows: NDArray[np.int64] | None = None) -> tuple[dict[str, Tensor], dict[str, LabelSide]]:
-        """Return the vectors of validation queries, all or these rows, and of the labels of this rank's shard."""
+        """Return the vectors of validation queries, all or these rows, and of what each head scores of this shard."""
         assert self.texts.val is not None
         self.network.eval()
         queries = self.texts.val if rows is None else self.texts.val.take(rows)
         texts = self.texts.labels if self.network.needs_text else None
-        return all_queries(self.network, queries), label_side(self.network, texts)
+        return all_queries(self.network, queries), space_side(self.network, texts)
 
     def _out_of_patience(self, best: dict[str, Any]) -> bool:
         patience = self.recipe.training.patience
         return self.select and patience is not None and best["since"] >= patience
 
     def _save(self, loop: Loop, best: dict[str, Any], tags: Sequence[str] = ()) -> None:
-        tensors, rows, scalars = collect_state(self.network, loop.optimisers)
+        tensors, rows, scalars = collect_state(self.network, loop.optimisers, self._average.means)
         state = {
             "loop": loop.state(),
+            "average": self._average.state(),
             "best": best,
             "optimisers": scalars,
             "identity": self.identity,
@@ -252,6 +278,7 @@ class Phase:
             self.show.note(note)
         load_weights(self.network, checkpoint)
         restore_optimisers(self.network, loop.optimisers, checkpoint)
+        self._average.restore(checkpoint)
         loop.restore(checkpoint.state["loop"], checkpoint.arrays)
         self._clock = Clock(checkpoint.state["seconds"])
         best: dict[str, Any] = checkpoint.state["best"]
@@ -279,7 +306,7 @@ class Phase:
         if checkpoint.state["identity"] != self.identity:
             return None
         best: dict[str, Any] = checkpoint.state["best"]
-        load_weights(self.network, self._selected(best, ranks))
+        load_weights(self.network, self._selected(best, ranks), averaged=True)
         return best
 
     def whole(self, best: dict[str, Any]) -> Network:
@@ -288,7 +315,7 @@ class Phase:
             return self.network
         encoders = dict(self.network.encoders.items())
         network = build_network(self.recipe, encoders, self.network.spaces).to(self.network.device)
-        load_weights(network, self._selected(best, ALONE))
+        load_weights(network, self._selected(best, ALONE), averaged=True)
         return network
 
 

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch.nn.functional import embedding
 
 from megalabel.batching.from_heads import HeadCandidates
 from megalabel.errors import SettingError
+from megalabel.heads.children import best_items
 from megalabel.heads.dense import Points
+from megalabel.heads.linked import LinkedHead
 from megalabel.losses import on_candidates, streamed
 from megalabel.network.gradcache import GradientCache
 from megalabel.training.candidate_scores import score_candidates
@@ -61,6 +64,7 @@ class Step:
         labels: TextTokens,
         log_q: Tensor | None = None,
         points: TextTokens | None = None,
+        epoch: int = 0,
     ) -> dict[str, Tensor]:
         """Return the loss of each trained head, unweighted; ready for ``backward``.
 
@@ -74,6 +78,7 @@ class Step:
             labels: the texts of all labels.
             log_q: [P] log of the probability that a label is in the pool.
             points: the texts of all train points, for heads that read those of neighbours or of partners.
+            epoch: of the step, counted from 0, for heads that do not train the encoders at first.
         """
         network, ranks = self.network, self.network.ranks
         cache = GradientCache(self.chunk_size)
@@ -95,13 +100,20 @@ class Step:
         for name in self._in_order(trained):
             head = network.head(name)
             vectors = network.tapped(encoded[network.query_encoder(name)], network.query_encoder(name), name)
+            detached = epoch < head.settings.detach_epochs
+            vectors = vectors.detach() if detached else vectors
             query_vectors = head.query(vectors[:own])
-            if name in waiting:
+            paths = None
+            if isinstance(head, LinkedHead):
+                view, paths = self._reached(name, head, sides, batch)
+                text = None
+            elif name in waiting:
                 view = self._proposed(name, sides, batch)
                 text = self._encode_texts(cache, name, view, labels)
             else:
                 view = batch.views[head.settings.label_space]
                 text = texts.get(name)
+            text = text.detach() if detached and text is not None else text
             if name in readers[-1:]:
                 texts.clear()  # the vectors of all labels take gigabytes
             pool = _own_pool(view, head, network)
@@ -112,7 +124,7 @@ class Step:
             )
             side = _Side(name, query_vectors, *head.labels(pool, text, points=near), view)
             own_log_q = log_q if head.settings.label_space == LABELS else None
-            losses[name] = self._loss(head, side, own_log_q)
+            losses[name] = self._loss(head, side, own_log_q, paths)
             if weight := head.settings.centroid_weight:
                 rows = self._anchors(batch, view, head, head.rows(pool, text))
                 second = replace(side, queries=head.centroids(vectors[own : 2 * own], rows))
@@ -246,11 +258,13 @@ class Step:
 
     # ------------------------------------------------------------------ scores and losses
 
-    def _loss(self, head: DenseHead, side: _Side, log_q: Tensor | None) -> Tensor:
+    def _loss(self, head: DenseHead, side: _Side, log_q: Tensor | None, paths: Tensor | None = None) -> Tensor:
         ranks, view = self.network.ranks, side.view
         assert head.loss is not None
         if view.candidates is not None:
             scores = self._candidate_scores(side, head)
+            if isinstance(head, LinkedHead) and paths is not None:
+                return head.path_loss(scores, paths, view)
             return on_candidates(head.loss, scores, view.targets, view.mask, view.candidates)
         part = view if ranks.alone else shard_view(view, head.shard)
         if log_q is not None and not ranks.alone:
@@ -303,27 +317,45 @@ class Step:
         """Return a head's candidates: the best of its source head, and the positives of each row."""
         settings = self.network.head(name).settings.candidates
         assert settings is not None and self.proposals is not None
-        best = self._best(sides[settings.source], self.network.head(settings.source), settings.top)
-        view = self.proposals[name].view(batch.queries.cpu().numpy(), best.cpu().numpy())
-        return view.to(self.network.device)
+        best, scores = self._best(sides[settings.source], self.network.head(settings.source), settings.top)
+        proposed, maker = best.cpu().numpy(), self.proposals[name]
+        if maker.graph is not None:
+            proposed = maker.propagated(proposed, scores.cpu().numpy())
+        return maker.view(batch.queries.cpu().numpy(), proposed).to(self.network.device)
 
-    def _best(self, side: _Side, head: DenseHead, top: int) -> Tensor:
-        """Return the ids [B, top] that a head scores best in this step, padded with -1."""
+    def _reached(self, name: str, head: LinkedHead, sides: Mapping[str, _Side], batch: Batch) -> tuple[View, Tensor]:
+        """Return the candidates of a head with links, and the ways to them through the groups of its source head."""
+        settings, rows = head.settings.candidates, batch.queries.cpu().numpy()
+        assert settings is not None and self.proposals is not None
+        side, source = sides[settings.source], self.network.head(settings.source)
+        scores = side.queries / source.temperature() @ side.vectors.T
+        logs = source.log_probabilities(scores if side.bias is None else scores + side.bias)
+        maker = self.proposals[name]
+        proposed = logs.detach().topk(min(settings.top, logs.shape[1]), dim=1).indices.cpu().numpy()
+        reached = head.reach(logs, proposed, csr_matrix(maker.targets[rows]))
+        labels = best_items(reached.items, reached.totals, head.settings.shortlist)[0]
+        view = replace(maker, relation=None).view(rows, labels).to(self.network.device)
+        assert view.candidates is not None
+        return view, head.paths(logs, reached, view.candidates)
+
+    def _best(self, side: _Side, head: DenseHead, top: int) -> tuple[Tensor, Tensor]:
+        """Return the ids [B, top] that a head scores best in this step, padded with -1, and their scores."""
         view = side.view
         if view.candidates is not None:
             scores = self._candidate_scores(side, head)
             assert view.mask is not None
             scores = scores.masked_fill(~view.mask, -torch.inf)
             best = scores.topk(min(top, scores.shape[1]), dim=1)
-            return view.candidates.gather(1, best.indices).masked_fill(best.values == -torch.inf, -1)
+            ids = view.candidates.gather(1, best.indices).masked_fill(best.values == -torch.inf, -1)
+            return ids, best.values
         parts = []
         vectors = side.vectors.to(side.queries.dtype)
         for queries in torch.split(side.queries / head.temperature(), _ROWS):
             scores = queries @ vectors.T
             scores = scores if side.bias is None else scores + side.bias
-            parts.append(scores.topk(min(top, scores.shape[1]), dim=1).indices)
-        places = torch.cat(parts)
-        return places if view.pool is None else view.pool[places]
+            parts.append(scores.topk(min(top, scores.shape[1]), dim=1))
+        places, values = torch.cat([part.indices for part in parts]), torch.cat([part.values for part in parts])
+        return places if view.pool is None else view.pool[places], values
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from megalabel.errors import DataError, SettingError, WriteError
-from megalabel.index import ExactIndex, HnswIndex, IvfIndex, load_index, recall
+from megalabel.index import BeamIndex, ExactIndex, HnswIndex, IvfIndex, load_index, recall
 from megalabel.types import Index
 
 GRAPH = {"M": 8, "ef_construction": 40, "ef_search": 40}
@@ -16,6 +16,7 @@ BUILD = {
     "hnsw": lambda vectors, **more: HnswIndex.build(vectors, **{**GRAPH, **more}),
     "ivf": IvfIndex.build,
     "pq": lambda vectors, **more: IvfIndex.build(vectors, **{"pq": 8, **more}),
+    "beam": lambda vectors, **more: BeamIndex.build(vectors, **{"leaf": 10, "branches": 4, "beam": 30, **more}),
 }
 KINDS = pytest.mark.parametrize("kind", BUILD)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from megalabel.errors import DataError, SettingError, WriteError
-from megalabel.index import ExactIndex, HnswIndex, IvfIndex, build_index, load_index
+from megalabel.index import BeamIndex, ExactIndex, HnswIndex, IvfIndex, build_index, load_index
 from megalabel.index._store import _record, _seal
 
 
@@ -21,6 +21,9 @@ def test_each_kind_with_its_settings():
     lists = build_index(vectors, "ivf", nlist=3, nprobe=2)
     assert isinstance(lists, IvfIndex)
     assert lists.settings() == {"nlist": 3, "nprobe": 2, "pq": None, "rerank": 10, "seed": 0}
+    tree = build_index(vectors, "beam", leaf=4, branches=2, beam=3)
+    assert isinstance(tree, BeamIndex)
+    assert tree.settings() == {"clusters": 10, "leaf": 4, "branches": 2, "beam": 3, "seed": 0}
 
 
 @pytest.mark.parametrize(
@@ -32,10 +35,11 @@ def test_wrong_names(kind, settings, words):
         build_index(torch.eye(2), kind, **settings)
 
 
-@pytest.fixture(params=["hnsw", "ivf", "pq"])
+@pytest.fixture(params=["hnsw", "ivf", "pq", "beam"])
 def folder(request, tmp_path, make):
     vectors, _ = make(1_100, 8, 1)
-    build = {"hnsw": HnswIndex.build, "ivf": IvfIndex.build, "pq": lambda rows: IvfIndex.build(rows, pq=4)}
+    build = {"hnsw": HnswIndex.build, "ivf": IvfIndex.build, "pq": lambda rows: IvfIndex.build(rows, pq=4),
+             "beam": BeamIndex.build}  # fmt: skip
     build[request.param](vectors).save(tmp_path / "index")
     return tmp_path / "index"
 

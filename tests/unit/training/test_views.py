@@ -110,6 +110,28 @@ def test_candidates_of_the_same_space_are_the_best_labels():
     assert view.pool.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_head_may_leave_the_encoder_alone_in_the_first_epochs():
+    torch.manual_seed(2)
+    late = {"projection": "linear", "detach_epochs": 2}
+    heads = {"meta": free(), "late": free(detach_epochs=2), "texts": TextSettings(loss="softmax", **late)}
+    network = Network(heads, {"encoder": bag()}, LABELS)
+    texts = network.tokenise(TEXTS)
+    step, grads, values = Step(network, 64), {}, {}
+    for name in heads:
+        for epoch in (0, 1, 2):
+            network.zero_grad()
+            losses = step.losses(batch(network), texts.take([0, 1, 2]), texts, epoch=epoch)
+            losses[name].backward()
+            grads[name, epoch] = network.encoder.table.grad is not None
+            values.setdefault(name, set()).add(losses[name].item())
+            own = [part.grad for part in network.heads[name].parameters()]
+            assert all(part is not None for part in own)
+    assert [epoch for name, epoch in grads if name == "meta" and grads[name, epoch]] == [0, 1, 2]
+    for name in ("late", "texts"):
+        assert [epoch for other, epoch in grads if other == name and grads[other, epoch]] == [2]
+    assert all(len(each) == 1 for each in values.values())  # the loss is the same
+
+
 class Neighbours(TextHead):
     """Adds the text of the next label to each label's own."""
 

@@ -12,7 +12,7 @@ from megalabel.split_mix import STEP, split_mix
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["solve_labels"]
+__all__ = ["solve_children", "solve_labels"]
 
 _TINY = 1e-12
 
@@ -44,21 +44,124 @@ def solve_labels(
         if positives[0][label] == positives[0][label + 1]:
             continue
         state = split_mix(split_mix(np.uint64(seed)) + np.uint64(label))
-        rows, upper, split = _choose(label, stamp, positives, negatives, excluded, cost, uniform, state)
-        indptr, indices, data, features = _gather(rows, x, place_of)
-        weights = _descend(indptr, indices, data, len(features), upper, split, tolerance, passes, state)
+        rows, costs, split = _choose(label, stamp, positives, negatives, excluded, cost, uniform, state)
+        indptr, indices, data, squares, features = _gather(rows, x, place_of)
+        every = np.arange(len(rows))
+        weights = _descend(indptr, indices, data, squares, len(features), every, costs, split, tolerance, passes, state)
         biases[label - start] = weights[-1]
-        if filled + len(features) > len(kept):
-            room = max(filled + len(features), 2 * len(kept))
-            kept = np.concatenate((kept, np.empty(room - len(kept), dtype=np.int32)))
-            values = np.concatenate((values, np.empty(room - len(values), dtype=np.float32)))
+        kept, values, sizes[label - start] = _keep(weights, features, prune, kept, values, filled)
+        filled += sizes[label - start]
         for place in range(len(features)):
             place_of[features[place]] = -1
-            if abs(weights[place]) >= prune and weights[place] != 0:
-                kept[filled], values[filled] = features[place], weights[place]
-                filled += 1
-                sizes[label - start] += 1
     return sizes, kept[:filled].copy(), values[:filled].copy(), biases
+
+
+@compiled
+def solve_children(
+    start: int,
+    stop: int,
+    x: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
+    rows_of: tuple[NDArray[np.int32], NDArray[np.int32]],
+    children: tuple[NDArray[np.int64], NDArray[np.int64]],
+    positives: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
+    excluded: tuple[NDArray[np.int32], NDArray[np.int32]],
+    columns: int,
+    costs: tuple[float, float],
+    seed: int,
+    tolerance: float,
+    passes: int,
+    prune: float,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+    """Train the children of the parents ``start`` to ``stop``, each on the rows of its parent.
+
+    All children of a parent share its rows, which are gathered once. ``children`` lists those of each parent, and
+    ``costs`` are those of positive and negative rows. Results are those of :func:`solve_labels`, for the children
+    in the order of the list.
+    """
+    place_of = np.full(columns, -1, dtype=np.int32)
+    row_of = np.full(len(x[0]) - 1, -1, dtype=np.int64)  # position of a row among those of the parent
+    first = children[0][start]
+    sizes = np.zeros(children[0][stop] - first, dtype=np.int64)
+    biases = np.zeros(len(sizes), dtype=np.float32)
+    kept, values, filled = np.empty(1024, dtype=np.int32), np.empty(1024, dtype=np.float32), 0
+    for parent in range(start, stop):
+        rows = rows_of[1][rows_of[0][parent] : rows_of[0][parent + 1]].astype(np.int64)
+        for place in range(len(rows)):
+            row_of[rows[place]] = place
+        indptr, indices, data, squares, features = _gather(rows, x, place_of)
+        for slot in range(children[0][parent], children[0][parent + 1]):
+            child = children[1][slot]
+            if positives[0][child] == positives[0][child + 1]:
+                continue
+            state = split_mix(split_mix(np.uint64(seed)) + np.uint64(child))
+            picks, each, split = _pick(child, len(rows), row_of, positives, excluded, costs)
+            weights = _descend(
+                indptr, indices, data, squares, len(features), picks, each, split, tolerance, passes, state
+            )
+            biases[slot - first] = weights[-1]
+            kept, values, sizes[slot - first] = _keep(weights, features, prune, kept, values, filled)
+            filled += sizes[slot - first]
+        for place in range(len(rows)):
+            row_of[rows[place]] = -1
+        for place in range(len(features)):
+            place_of[features[place]] = -1
+    return sizes, kept[:filled].copy(), values[:filled].copy(), biases
+
+
+@compiled
+def _pick(
+    child: int,
+    size: int,
+    row_of: NDArray[np.int64],
+    positives: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
+    excluded: tuple[NDArray[np.int32], NDArray[np.int32]],
+    costs: tuple[float, float],
+) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
+    """Return the rows of a child among the ``size`` of its parent, as :func:`_choose` does for a label."""
+    first, last = positives[0][child], positives[0][child + 1]
+    free = np.ones(size, dtype=np.bool_)
+    picks, each, filled = np.empty(size + last - first, dtype=np.int64), np.full(size + last - first, costs[1]), 0
+    for place in range(excluded[0][child], excluded[0][child + 1]):
+        if row_of[excluded[1][place]] >= 0:
+            free[row_of[excluded[1][place]]] = False
+    for place in range(first, last):
+        row = row_of[positives[1][place]]
+        if free[row]:
+            picks[filled], each[filled] = row, costs[0] * positives[2][place]
+            free[row] = False
+            filled += 1
+    split = filled
+    for place in range(split):
+        if each[place] < costs[0]:
+            picks[filled], each[filled] = picks[place], costs[1] * (1 - each[place] / costs[0])
+            filled += 1
+    for row in range(size):
+        if free[row]:
+            picks[filled] = row
+            filled += 1
+    return picks[:filled], each[:filled], split
+
+
+@compiled
+def _keep(
+    weights: NDArray[np.float64],
+    features: NDArray[np.int32],
+    prune: float,
+    kept: NDArray[np.int32],
+    values: NDArray[np.float32],
+    filled: int,
+) -> tuple[NDArray[np.int32], NDArray[np.float32], int]:
+    """Append the weights of at least ``prune`` to the arrays, which grow; return both and how many were kept."""
+    if filled + len(features) > len(kept):
+        room = max(filled + len(features), 2 * len(kept))
+        kept = np.concatenate((kept, np.empty(room - len(kept), dtype=np.int32)))
+        values = np.concatenate((values, np.empty(room - len(values), dtype=np.float32)))
+    size = 0
+    for place in range(len(features)):
+        if abs(weights[place]) >= prune and weights[place] != 0:
+            kept[filled + size], values[filled + size] = features[place], weights[place]
+            size += 1
+    return kept, values, size
 
 
 @compiled
@@ -112,12 +215,13 @@ def _gather(
     rows: NDArray[np.int64],
     x: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
     place_of: NDArray[np.int32],
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """Return the rows as a small matrix over the features they have, and these features."""
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float64], NDArray[np.int32]]:
+    """Return the rows as a small matrix over the features they have, their squared lengths, and these features."""
     indptr = np.zeros(len(rows) + 1, dtype=np.int64)
     for row in range(len(rows)):
         indptr[row + 1] = indptr[row] + x[0][rows[row] + 1] - x[0][rows[row]]
     indices, data = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.float32)
+    squares = np.zeros(len(rows))
     features, size = np.empty(indptr[-1], dtype=np.int32), 0
     for row in range(len(rows)):
         begin = x[0][rows[row]]
@@ -129,7 +233,8 @@ def _gather(
                 size += 1
             indices[indptr[row] + offset] = place_of[feature]
             data[indptr[row] + offset] = x[2][begin + offset]
-    return indptr, indices, data, features[:size]
+            squares[row] += float(x[2][begin + offset]) ** 2
+    return indptr, indices, data, squares, features[:size]
 
 
 @compiled
@@ -137,14 +242,18 @@ def _descend(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     data: NDArray[np.float32],
+    squares: NDArray[np.float64],
     columns: int,
+    rows: NDArray[np.int64],
     costs: NDArray[np.float64],
     split: int,
     tolerance: float,
     passes: int,
     state: np.uint64,
 ) -> NDArray[np.float64]:
-    """Return the weights [columns + 1] of one label, its bias last; rows from ``split`` on are negative.
+    """Return the weights [columns + 1] of one label, its bias last.
+
+    ``rows`` are the label's rows of the matrix, each with its cost; those from ``split`` on are negative.
 
     Algorithm 1 of Hsieh et al. (ICML 2008), in random order (section 3.1) and with shrinking
     (section 3.2): rows at the bound 0 whose slope is above the largest one of the last pass
@@ -152,10 +261,8 @@ def _descend(
     """
     size = len(costs)
     weights, alpha, square = np.zeros(columns + 1), np.zeros(size), np.empty(size)
-    for row in range(size):
-        square[row] = 1.0 + 0.5 / costs[row]  # of the bias feature, and the diagonal of the squared hinge
-        for place in range(indptr[row], indptr[row + 1]):
-            square[row] += float(data[place]) ** 2
+    for row in range(size):  # with the bias feature, and the diagonal of the squared hinge
+        square[row] = squares[rows[row]] + 1.0 + 0.5 / costs[row]
     order, active, bar = np.arange(size), size, np.inf
     for _ in range(passes):
         largest, smallest = -np.inf, np.inf
@@ -167,7 +274,7 @@ def _descend(
         while place < active:
             row = order[place]
             sign = 1.0 if row < split else -1.0
-            slope = _product(indptr, indices, data, row, weights) * sign - 1.0 + alpha[row] * 0.5 / costs[row]
+            slope = _product(indptr, indices, data, rows[row], weights) * sign - 1.0 + alpha[row] * 0.5 / costs[row]
             if alpha[row] == 0.0 and slope > bar:
                 active -= 1
                 order[place], order[active] = order[active], order[place]
@@ -177,7 +284,7 @@ def _descend(
             if abs(projected) > _TINY:
                 before = alpha[row]
                 alpha[row] = max(before - slope / square[row], 0.0)
-                _add(indptr, indices, data, row, (alpha[row] - before) * sign, weights)
+                _add(indptr, indices, data, rows[row], (alpha[row] - before) * sign, weights)
             place += 1
         if largest - smallest <= tolerance:
             if active == size:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from megalabel.compiled import compiled
+from megalabel.heads.sparse.heap import push, sort_heap
 from megalabel.heads.sparse.in_blocks import in_blocks
 from megalabel.heads.sparse.rows import no_cells
 from megalabel.types import TopK
@@ -235,50 +236,10 @@ def _add_up(
 @compiled
 def _select(sums: NDArray[np.float32], floor: np.float32, ids: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
     """Fill ids and scores [k] with the largest sums above the floor, best first, ties by ascending id."""
-    size, k = 0, len(ids)
-    bar = floor  # a sum must be above it: the worst of the k best so far
+    size, bar = 0, floor  # a sum must be above the bar: the worst of the k best so far
     for row in range(len(sums)):
         if sums[row] > bar:
-            if size < k:
-                size += 1
-                _sift_up(ids, scores, size - 1, row, sums[row])
-            else:
-                _sift_down(ids, scores, size, row, sums[row])
-            if size == k:
+            size = push(ids, scores, size, row, sums[row])
+            if size == len(ids):
                 bar = scores[0]
-    for last in range(size - 1, 0, -1):  # the worst goes to the end
-        row, score = ids[last], scores[last]
-        ids[last], scores[last] = ids[0], scores[0]
-        _sift_down(ids, scores, last, row, score)
-
-
-@compiled
-def _sift_up(ids: NDArray[np.int64], scores: NDArray[np.float32], place: int, row: int, score: np.float32) -> None:
-    """Insert a row at the end of a heap whose root is the worst row: lowest score, then highest id."""
-    while place > 0:
-        parent = (place - 1) // 2
-        if scores[parent] < score or (scores[parent] == score and ids[parent] > row):
-            break
-        ids[place], scores[place] = ids[parent], scores[parent]
-        place = parent
-    ids[place], scores[place] = row, score
-
-
-@compiled
-def _sift_down(ids: NDArray[np.int64], scores: NDArray[np.float32], size: int, row: int, score: np.float32) -> None:
-    """Replace the root of a heap of ``size`` rows by another row."""
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        sibling = child + 1
-        if sibling < size and (
-            scores[sibling] < scores[child] or (scores[sibling] == scores[child] and ids[sibling] > ids[child])
-        ):
-            child = sibling
-        if score < scores[child] or (score == scores[child] and row > ids[child]):
-            break
-        ids[place], scores[place] = ids[child], scores[child]
-        place = child
-    ids[place], scores[place] = row, score
+    sort_heap(ids, scores, size)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from megalabel.training.averaging import PREFIX
 from megalabel.training.optim import flatten_state, restore_state, row_state
 
 if TYPE_CHECKING:
@@ -20,11 +21,16 @@ __all__ = ["collect_state", "load_weights", "restore_optimisers"]
 
 
 def collect_state(
-    network: Network, optimisers: Mapping[str, Optimizer]
+    network: Network, optimisers: Mapping[str, Optimizer], means: Mapping[str, Tensor] | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
-    """Return what all ranks have, the rows of this rank's own labels, and the scalars of the optimisers."""
+    """Return what all ranks have, the rows of this rank's own labels, and the scalars of the optimisers.
+
+    ``means`` are averages of weights, by name, if there are any.
+    """
     tensors = {f"network.{name}": value for name, value in network.stored().items()}
     rows = {f"network.{name}" for name in network.sharded()}
+    tensors |= {f"{PREFIX}{name}": value for name, value in (means or {}).items()}
+    rows |= {f"{PREFIX}{name}" for name in network.sharded() if name in (means or {})}
     scalars = {}
     for group, optimiser in optimisers.items():
         state, scalars[group] = flatten_state(optimiser)
@@ -34,11 +40,15 @@ def collect_state(
 
 
 @torch.no_grad()
-def load_weights(network: Network, checkpoint: Checkpoint) -> None:
-    """Give a network its weights back: of rows of labels, those that are here."""
-    rows = network.label_rows()
+def load_weights(network: Network, checkpoint: Checkpoint, *, averaged: bool = False) -> None:
+    """Give a network its weights back: of rows of labels, those that are here.
+
+    ``averaged`` gives it those that were evaluated: the averages, if the checkpoint holds some.
+    """
+    rows, means = network.label_rows(), set(checkpoint.names()) if averaged else set()
     for name, value in network.stored().items():
-        value.copy_(checkpoint.part(f"network.{name}", network.row_owner(name) if name in rows else None))
+        part = f"{PREFIX}{name}" if f"{PREFIX}{name}" in means else f"network.{name}"
+        value.copy_(checkpoint.part(part, network.row_owner(name) if name in rows else None))
 
 
 def restore_optimisers(network: Network, optimisers: Mapping[str, Optimizer], checkpoint: Checkpoint) -> None:
