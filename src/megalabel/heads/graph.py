@@ -156,10 +156,6 @@ class GraphHead(DenseHead):
         free = embed_rows(self.table, pool, self.settings.row_dropout, training=self.training)
         return self._attended(texts, means, free)
 
-    def label_rows(self, pool: Tensor | None, projected: Tensor | None) -> Tensor:
-        """Return label vectors of given texts."""
-        raise NotImplementedError  # rows takes its place
-
     def _mean(self, encoded: Tensor, pool: Tensor | None, support: Tensor | None) -> Tensor:
         """Return (G t) [P, encoder_dim] of the labels of a pool, given the texts of ``support``."""
         near = self._neighbours if pool is None else self._neighbours.index_select(0, pool)

@@ -13,7 +13,8 @@ from scipy import sparse
 from torch import nn
 from torch.nn.functional import logsigmoid
 
-from megalabel.heads.children import Below, Children
+from megalabel.heads.children import Below, Children, best_items
+from megalabel.heads.dense import PathHead
 from megalabel.heads.free import FreeHead, FreeSettings
 from megalabel.heads.head import register
 from megalabel.losses import on_candidates
@@ -77,7 +78,7 @@ class LinkedSettings(FreeSettings):
         return LinkedHead(self, **arguments)
 
 
-class LinkedHead(FreeHead):
+class LinkedHead(FreeHead, PathHead):
     r"""Reach a label l from the groups c that another head proposes, through links with weights a.
 
     .. math::
@@ -203,6 +204,10 @@ class LinkedHead(FreeHead):
         groups = np.concatenate([proposed, forced], axis=1)
         totals = np.where(groups >= 0, np.take_along_axis(values, np.maximum(groups, 0), axis=1), -np.inf)
         return children.below(groups, totals)
+
+    def shortlisted(self, reached: Below) -> NDArray[np.int64]:
+        """Return the labels with the best ways."""
+        return best_items(reached.items, reached.totals, self.settings.shortlist)[0]
 
     def paths(self, logs: Tensor, reached: Below, candidates: Tensor) -> Tensor:
         """Return log max_c p_c a_cl [B, S] of the candidates [B, S], with gradient.

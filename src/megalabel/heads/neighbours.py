@@ -134,10 +134,6 @@ class NeighboursHead(DenseHead):
         own = texts.index_select(0, torch.searchsorted(support, pool))
         return self._mixed(own, self._means(pool, points, support, texts))
 
-    def label_rows(self, pool: Tensor | None, projected: Tensor | None) -> Tensor:
-        """Return the vectors of given texts and the stored means."""
-        raise NotImplementedError  # rows takes its place
-
     @torch.no_grad()
     def after_epoch(self, texts: TrainTexts) -> None:
         """Compute the stored means with the current weights."""

@@ -18,9 +18,7 @@ from torch.nn.functional import embedding
 
 from megalabel.batching.from_heads import HeadCandidates
 from megalabel.errors import SettingError
-from megalabel.heads.children import best_items
-from megalabel.heads.dense import Points
-from megalabel.heads.linked import LinkedHead
+from megalabel.heads.dense import PathHead, Points
 from megalabel.losses import on_candidates, streamed
 from megalabel.network.gradcache import GradientCache
 from megalabel.training.candidate_scores import score_candidates
@@ -104,7 +102,7 @@ class Step:
             vectors = vectors.detach() if detached else vectors
             query_vectors = head.query(vectors[:own])
             paths = None
-            if isinstance(head, LinkedHead):
+            if isinstance(head, PathHead):
                 view, paths = self._reached(name, head, sides, batch)
                 text = None
             elif name in waiting:
@@ -263,7 +261,7 @@ class Step:
         assert head.loss is not None
         if view.candidates is not None:
             scores = self._candidate_scores(side, head)
-            if isinstance(head, LinkedHead) and paths is not None:
+            if isinstance(head, PathHead) and paths is not None:
                 return head.path_loss(scores, paths, view)
             return on_candidates(head.loss, scores, view.targets, view.mask, view.candidates)
         part = view if ranks.alone else shard_view(view, head.shard)
@@ -323,8 +321,8 @@ class Step:
             proposed = maker.propagated(proposed, scores.cpu().numpy())
         return maker.view(batch.queries.cpu().numpy(), proposed).to(self.network.device)
 
-    def _reached(self, name: str, head: LinkedHead, sides: Mapping[str, _Side], batch: Batch) -> tuple[View, Tensor]:
-        """Return the candidates of a head with links, and the ways to them through the groups of its source head."""
+    def _reached(self, name: str, head: PathHead, sides: Mapping[str, _Side], batch: Batch) -> tuple[View, Tensor]:
+        """Return the candidates of a head that reads paths, and the ways to them through groups."""
         settings, rows = head.settings.candidates, batch.queries.cpu().numpy()
         assert settings is not None and self.proposals is not None
         side, source = sides[settings.source], self.network.head(settings.source)
@@ -333,8 +331,7 @@ class Step:
         maker = self.proposals[name]
         proposed = logs.detach().topk(min(settings.top, logs.shape[1]), dim=1).indices.cpu().numpy()
         reached = head.reach(logs, proposed, csr_matrix(maker.targets[rows]))
-        labels = best_items(reached.items, reached.totals, head.settings.shortlist)[0]
-        view = replace(maker, relation=None).view(rows, labels).to(self.network.device)
+        view = replace(maker, relation=None).view(rows, head.shortlisted(reached)).to(self.network.device)
         assert view.candidates is not None
         return view, head.paths(logs, reached, view.candidates)
 
