@@ -1,6 +1,6 @@
 """What label features cost: heads that read texts (LTE of DECAF) or a graph of texts (GALE of ECLARE), beside Gandalf.
 
-Run: python benchmarks/label_features_cost.py [--data DIR ...] [--steps N] [--rounds R]
+Run: python benchmarks/label_features_cost.py [--data DIR ...] [--encoders NAME ...] [--steps N] [--rounds R]
 Writes results/label_features_cost.json; rows measured before stay. All rows of an encoder have the same batches, loss
 and optimiser and differ in the head, or in the training rows. Steps alone are timed, as in gandalf_cost.py. Memory is
 what the process holds after a step, and at most, beyond the data and the libraries. Linux only.
@@ -44,11 +44,13 @@ def main() -> int:
     parser.add_argument("--data", nargs="+", default=["pydocs"], help="data sets: folders or built-in names")
     parser.add_argument("--steps", type=int, default=20, help="timed in each round, after three that are not")
     parser.add_argument("--rounds", type=int, default=3, help="of which the median counts")
+    parser.add_argument("--encoders", nargs="+", choices=list(ENCODERS), default=list(ENCODERS))
     options = parser.parse_args()
     path = RESULTS / "label_features_cost.json"
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
     for data in options.data:
-        for encoder, settings in ENCODERS.items():
+        for encoder in options.encoders:
+            settings = ENCODERS[encoder]
             runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ROWS}
             for _ in range(options.rounds):
                 for name, (head, augment) in ROWS.items():
@@ -66,7 +68,7 @@ def main() -> int:
                 print(
                     f"{row['data']}, {encoder}, {name}: {time}, {held:,.0f} MiB held, {peak:,.0f} at most", flush=True
                 )
-    write_result("label_features_cost", {"rows": rows}, "torch")
+            write_result("label_features_cost", {"rows": rows}, "torch")
     return 0
 
 

@@ -112,7 +112,7 @@ def align_sizes(encoders):
     if len({encoder["kind"] for encoder in encoders.values()}) < 2:
         return
     fixed = any(encoder["kind"] == "inceptionxml" for encoder in encoders.values())
-    small = INCEPTIONXML["filters"] * pooled_length(INCEPTIONXML["token_dim"]) if fixed else BAG["dim"]
+    small = INCEPTIONXML["filters"] * pooled_length(INCEPTIONXML["token_dim"]) if fixed else INCEPTION["dim"]
     for encoder in encoders.values():
         encoder["options"] |= {"dim": small} if "dim" in encoder["options"] else {}
 

@@ -287,3 +287,8 @@ def test_spaces_of_a_stage_and_what_they_are_made_of():
     (_, first), (_, second) = whole.stage_recipes()
     assert (list(first.spaces), first.ngrams.words) == (["coarse", "fine"], 64)
     assert (list(second.spaces), second.ngrams.words) == ([], None)
+
+
+def test_a_shortlist_is_spread_over_groups():
+    with pytest.raises(SettingError, match=r"heads.classifier.candidates.graph: 'meta' must score all groups"):
+        load_recipe("eclare-cpu", ["heads.meta.space=null", "spaces={}", "stages=[]", "heads.meta.init=text"])

@@ -70,6 +70,7 @@ class Level:
         beam: how many of its best lead on to the next level; the last level has none.
         children: of each item, in the next level; None if the next level has the same items.
         changed: of a level over labels, those changed since training.
+        graph: [n, n] over which the probabilities of the first level are propagated, or None.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Level:
     children: Children | None = None
     over_labels: bool = False
     changed: ChangedRows | None = None
+    graph: sparse.csr_matrix | None = None
 
     def __len__(self) -> int:
         """Return the number of its items."""
@@ -93,7 +95,8 @@ class Level:
         if items is None:
             vectors, bias = self._rows(torch.arange(len(self), device=queries.device) if self.changed else None)
             logits = queries @ vectors.T
-            return self.head.log_probabilities(logits if bias is None else logits + bias)
+            logs = self.head.log_probabilities(logits if bias is None else logits + bias)
+            return logs if self.graph is None else _propagated(logs, self.graph)
         ids = items.clamp_min(0)
         pool, places = torch.unique(ids, return_inverse=True)
         if len(pool) <= _DEAR * ids.shape[1]:
@@ -138,10 +141,11 @@ class Cascade:
         p(item) = max over the items above it of p(above) x a(above, item) x p_i(item)^w_i
 
     lead on to the next level, and the labels of the last level are ranked by it. The weight a of a link is 1 unless the
-    head learns it. An item below several others takes
-    the best way. With a beam as wide as every level, all labels are scored and the ranking is exact. The product of
-    meta-label and label probability is that of LightXML (Jiang et al., AAAI 2021) and InceptionXML+ (Kharbanda et al.,
-    SIGIR 2023); weights per level are those of CascadeXML (Kharbanda et al., NeurIPS 2022).
+    head learns it. An item below several others takes the best way. Probabilities of the first level may be propagated
+    over a graph of its items, p <- min(1, p G), as the shortlist of ECLARE is (Mittal et al., WWW 2021). With a beam as
+    wide as every level, all labels are scored and the ranking is exact. The product of meta-label and label probability
+    is that of LightXML (Jiang et al., AAAI 2021) and InceptionXML+ (Kharbanda et al., SIGIR 2023); weights per level
+    are those of CascadeXML (Kharbanda et al., NeurIPS 2022).
 
     Args:
         levels: coarse to fine; the last is over the labels.
@@ -180,6 +184,7 @@ class Cascade:
                     beam.get(name, 0),
                     None if finer is None else _children(space, network.space(finer), network.head(finer)),
                     over_labels=space.members is None,
+                    graph=space.graph if name == chain[0] else None,
                 )
             )
         return cls(tuple(levels))
@@ -278,6 +283,13 @@ class CascadeAnswers:
                 parts[levels[number].name][row, column] = values[number][row, item]
                 parts[levels[number + 1].name][row, column] += link
         return parts
+
+
+def _propagated(logs: Tensor, graph: sparse.csr_matrix) -> Tensor:
+    """Return log min(1, S G) [B, n] of S = e^logs [B, n]: what the graph adds to a shortlist, as in ECLARE."""
+    chances = np.exp(logs.cpu().numpy().astype(np.float64))
+    spread = np.asarray((graph.T @ chances.T).T)
+    return torch.from_numpy(np.log(np.clip(spread, 1e-300, 1.0))).to(logs.device, logs.dtype)
 
 
 def _children(space: LabelSpace, finer: LabelSpace, head: DenseHead) -> Children | None:

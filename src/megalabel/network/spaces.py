@@ -48,6 +48,7 @@ class LabelSpace:
         name: ``labels``, or the name the recipe gives it.
         size: number of labels or groups.
         members: [size, L] csr, 1 where a label belongs to a group; None for the labels themselves.
+        graph: [size, size] csr over which the scores of groups are propagated; None where no head wants that.
 
     >>> members = sparse.csr_matrix(np.array([[1, 0, 1], [0, 1, 0]], dtype=np.float32))
     >>> space = LabelSpace("clusters", 2, members)
@@ -58,6 +59,11 @@ class LabelSpace:
     name: str
     size: int
     members: sparse.csr_matrix | None = None
+    graph: sparse.csr_matrix | None = None
+
+    def with_graph(self, targets: sparse.csr_matrix, seed: int) -> LabelSpace:
+        """Return the space with the random-walk graph over its groups, given the relevance [N, L] of train points."""
+        return replace(self, graph=normalise(random_walk(self.targets(targets), seed=seed)))
 
     def targets(self, targets: sparse.csr_matrix) -> sparse.csr_matrix:
         """Return relevance [N, size] from that of labels [N, L].
@@ -102,20 +108,25 @@ class LabelSpace:
         return replace(self, members=sparse.csr_matrix(sparse.hstack([self.members, new]), dtype=np.float32))
 
     def save(self, folder: Path) -> None:
-        """Write the members for :func:`load_spaces`."""
+        """Write members and graph for :func:`load_spaces`."""
         assert self.members is not None
-        write_part(folder, "space", {"kind": "space"}, pack("members", self.members))
+        graph = {} if self.graph is None else pack("graph", self.graph)
+        write_part(folder, "space", {"kind": "space"}, pack("members", self.members) | graph)
 
 
 def load_spaces(folder: Path, names: list[str], labels: int) -> dict[str, LabelSpace]:
     """Return the space of the labels and those that :meth:`LabelSpace.save` wrote into ``folder/NAME``."""
     spaces = {LABELS: LabelSpace(LABELS, labels)}
     for name in names:
-        _, arrays = read_part(folder / name, "space", (), [f"members.{part}" for part in PARTS])
+        plain, graph = ([f"{each}.{part}" for part in PARTS] for each in ("members", "graph"))
+        _, arrays = read_part(folder / name, "space", (), plain, plain + graph)
         members = unpack("members", arrays, folder / name)
         if members.shape[1] != labels:
             raise DataError(f"the space {name!r} is over {members.shape[1]:,} labels, not {labels:,}", path=folder)
-        spaces[name] = LabelSpace(name, members.shape[0], members)
+        edges = unpack("graph", arrays, folder / name) if graph[0] in arrays else None
+        if edges is not None and edges.shape != (members.shape[0], members.shape[0]):
+            raise DataError(f"the graph of the space {name!r} is damaged", path=folder, remedy="copy the folder again")
+        spaces[name] = LabelSpace(name, members.shape[0], members, edges)
     return spaces
 
 

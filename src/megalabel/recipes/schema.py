@@ -230,7 +230,10 @@ class Recipe(Settings):
                 if settings.source in chain:
                     raise ValueError(f"heads.{name}.candidates: the heads propose candidates to each other in a circle")
                 chain.append(settings.source)
-            if self.dense_heads[source].loss is None:
+            proposing = self.dense_heads[source]
+            if head.candidates.graph and (proposing.space is None or proposing.candidates is not None):
+                raise ValueError(f"heads.{name}.candidates.graph: {source!r} must score all groups of a label space")
+            if proposing.loss is None:
                 raise ValueError(f"heads.{name}.candidates: {source!r} is not trained in this step, it has no loss")
             if self.dense_heads[source].space is None and head.space is not None:
                 raise ValueError(f"heads.{name}.candidates: labels cannot propose groups of labels")
