@@ -9,6 +9,7 @@ from scipy import sparse
 from sklearn.svm import LinearSVC
 
 from megalabel.errors import DataError, SettingError
+from megalabel.graphs import partition, pifa
 from megalabel.heads.live import Live
 from megalabel.heads.sparse import label_tree
 from megalabel.heads.tree import Tree, TreeSettings
@@ -253,7 +254,15 @@ def test_vectors_stand_beside_ngrams():
     assert rows.shape == (x.shape[0], x.shape[1] + 6)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(rows.toarray()[:, x.shape[1] :], unit, atol=1e-6)
-    assert tree.fit(rows, y).search(rows, 1).ids.shape == (x.shape[0], 1)
+    plain = Tree(leaf=40, **EXACT).fit(rows, y).trees_[0][0]  # one cluster, so the same rows for every label
+    beside = Tree(leaf=40, vectors="dual", **EXACT).fit(x, y, vectors=vectors).trees_[0][0]
+    np.testing.assert_allclose(plain.weights.toarray(), beside.weights.toarray(), atol=1e-4)
+    tree = Tree(leaf=4, branches=4, vectors="dual", mined=2, prune=0.2).fit(x, y, vectors=vectors)
+    last = tree.trees_[0][-1]
+    assert np.array_equal(last.parent, partition(pifa(unit, y), size=4, seed=0))
+    assert last.weights[:, x.shape[1] :].nnz > 0.9 * 6 * 40  # not pruned
+    assert abs(last.weights[:, : x.shape[1]].data).min() >= 0.2
+    assert tree.search(rows, 1).ids.shape == (x.shape[0], 1)
 
 
 def test_mistakes_are_one_line():
