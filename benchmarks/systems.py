@@ -36,6 +36,7 @@ SYSTEMS = {
     "Renee": "renee-cpu",
     "Astec": "astec-cpu",
     "InceptionXML": "inceptionxml-cpu",
+    "XR-Transformer": "xr-transformer-cpu",
 }
 ROWS = [Row(name, recipe, (FEW_ROWS,)) for name, recipe in SYSTEMS.items()]
 FLAGSHIP = Row("auto", "auto")

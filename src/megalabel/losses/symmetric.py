@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 
 from megalabel.errors import DataError
@@ -13,6 +14,7 @@ from megalabel.settings import Fraction, Settings
 from megalabel.types import Loss, Targets
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from megalabel.types import Positives
@@ -30,6 +32,10 @@ class SymmetricSettings(Settings):
     def row_loss(self) -> RowLoss:
         """Return the loss of this kind, one number per row."""
         raise NotImplementedError
+
+    def first_scores(self, shares: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the mean score that each label should begin with, given its share of the train points."""
+        return np.asarray(np.log(shares))
 
     def row_cost(self) -> tuple[int, int]:
         """Return passes over the labels and products of 2 B P d operations of the row loss, streamed."""

@@ -128,6 +128,9 @@ class Recipe(Settings):
         if not last:  # heads that train no encoder are fitted at the end, and only there are scores put together
             heads = {name: head for name, head in heads.items() if name not in self.fitted_heads}
             document["predict"] = {}
+        if stage.space is not None:  # the groups are the labels of the stage
+            heads = {name: head | {"space": None} if head.get("space") == stage.space else head
+                     for name, head in heads.items()}  # fmt: skip
         document["heads"] = heads
         read = {head.get(key) for head in heads.values() for key in ("encoder", "label_encoder")}
         first = next(iter(self.encoders))
@@ -175,6 +178,9 @@ class Recipe(Settings):
             raise ValueError(f"stage {self.stages[-1].name}: drop has no effect, no stage comes after it")
         used: set[str] = set()
         for stage, recipe in self.stage_recipes():
+            for name, head in recipe.dense_heads.items():
+                if stage.space and head.space and stage.space not in with_finer(self.spaces, [head.space]):
+                    raise ValueError(f"stage {stage.name}: heads.{name}.space must be made of {stage.space!r}")
             used |= with_finer(self.spaces, [stage.space, *(head.space for head in recipe.dense_heads.values())])
         _no_others("spaces", self.spaces, used, "no head and no stage scores it")
         return self
