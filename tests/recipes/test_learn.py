@@ -35,6 +35,11 @@ OWN = {  # rates and rhythms that are made for hundreds of thousands of steps
         "encoder.options={pooling: mean}",
     ],
     "cascadexml": ["training.epochs=12", "training.tables.lr=0.02", "encoder.options={pooling: mean}"],
+    "xr-transformer": [
+        "training.epochs=6",
+        "training.tables={kind: lazy_adamw, lr: 0.01}",
+        "encoder.options={pooling: mean}",
+    ],
     "renee": ["training.epochs=8", "training.tables.lr=0.02", "heads.one_vs_all.query_dropout=0.2"],
 }
 OTHERS: tuple[list[str], int] = ([], 6)

@@ -13,7 +13,7 @@ from megalabel.recipes import load_recipe
 
 SMALL = [
     "encoder.source=null", "encoder.options={dim: 16, words: 256, bigrams: 0, characters: 0}",
-    "spaces.coarse.size=4", "spaces.fine.size=12", "heads.fine.candidates.top=1", "heads.labels.candidates.top=2",
+    "spaces.coarse.size=4", "spaces.fine={size: 12, features: ngrams}", "heads.fine.candidates.top=1", "heads.labels.candidates.top=2",
     "heads.tree.leaf=4", "heads.tree.branches=2", "ngrams={words: 256, bigrams: 256, characters: 0}",
     "batching.batch_size=32", "batching.min_batches=null", "training.epochs=2", "stages.coarse.training.epochs=1",
     "stages.fine.training.epochs=1",
@@ -78,7 +78,7 @@ def test_the_plan_knows_the_size_of_every_level():
     recipe = load_recipe("xr-transformer-cpu")
     stages = Workload(recipe, Sizes(points=100_000, labels=50_000)).stages()
     sizes = [[head.size for head in stage.heads] for stage in stages]
-    assert sizes == [[64], [64, 1_024], [64, 1_024, 50_000]]
+    assert sizes == [[256], [256, 4_096], [256, 4_096, 50_000]]
     assert plan(recipe, points=100_000, labels=50_000).fits
 
 

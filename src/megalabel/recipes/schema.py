@@ -198,6 +198,8 @@ class Recipe(Settings):
             raise ValueError("a recipe needs at least one head")
         if not any(head.loss is not None for head in self.dense_heads.values()):
             raise ValueError("a recipe needs a head with a loss")
+        if not self.label_heads and not self.stages:
+            raise ValueError("all dense heads score groups of labels: at least one must score the labels themselves")
         first = next(iter(self.encoders))
         for name, head in self.dense_heads.items():
             for key in head.encoder_keys:
