@@ -66,7 +66,8 @@ def with_budget(request: Mapping[str, Any], data: Any) -> tuple[list[str], dict[
     """Return changes with as many epochs as fit into ``request["cpu_minutes"]``, and these epochs by stage.
 
     One epoch of each stage is run first. The rhythm of mining, clusters that grow, epochs in which a head does not
-    train the encoder and steps of the learning rate keep their places relative to the number of epochs.
+    train the encoder, the start of averages and steps of the learning rate keep their places relative to the number of
+    epochs.
     """
     import megalabel as ml
     from megalabel.recipes.load_recipe import load_recipe
@@ -110,6 +111,9 @@ def _changes(recipe: Any, epochs: Mapping[str, int]) -> list[str]:
         for name, head in staged.dense_heads.items():
             if head.detach_epochs and name in recipe.heads:
                 changes.append(f"heads.{name}.detach_epochs={min(at, round(head.detach_epochs * scale))}")
+        if (averaging := staged.training.averaging) is not None:
+            own = place if "averaging" in stage.training else ""
+            changes.append(f"{own}training.averaging.start={min(at - 1, round(averaging.start * scale))}")
         if staged.training.milestones:
             steps = sorted({max(1, round(epoch * scale)) for epoch in staged.training.milestones})
             changes.append(f"{place}training.milestones={[epoch for epoch in steps if epoch < at]}")

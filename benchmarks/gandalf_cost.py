@@ -89,11 +89,12 @@ def worker(request: dict[str, Any], out: Path) -> None:
     recipe = load_recipe(request["recipe"], request["changes"])
     data = augment_train(recipe, ml.load(request["data"]))
     torch.manual_seed(recipe.seed)
+    begun = live_mib()
     encoders = build_encoders(recipe, data)
     network = build_network(recipe, encoders, len(data.labels))
     texts = Texts.of(data, encoders)
-    init_heads(network, data.train.targets, texts.train, texts.labels)
     loop = Loop(recipe, network, data.train, texts.train, texts.labels)
+    init_heads(network, data.train.targets, texts.train, texts.labels)
     seconds, rows, pools, held = 0.0, 0, [], []
     before = time.process_time()
     while len(pools) < request["steps"] + 3:
@@ -109,6 +110,7 @@ def worker(request: dict[str, Any], out: Path) -> None:
     figures = {
         "ms_per_1000_rows": 1e6 * seconds / rows,
         "held_mib": statistics.median(held),
+        "begun_mib": begun,  # the data and the libraries
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "pool": statistics.mean(pools[3:]),
         "targets_per_row": data.train.targets.nnz / len(data.train),

@@ -14,6 +14,38 @@ Rows = dict[str, dict[str, Any]]
 Table = Callable[[list[str], list[list[str]]], str]
 
 
+def label_features_text(table: Table, stored: dict[str, Any], where: str) -> str:
+    """Return time and memory of a step with each kind of head, beside free vectors, and the spread of the ratios."""
+    plain = {(row["data"], row["encoder"]): row for row in stored["rows"] if row["name"] == "free vectors"}
+    lines = []
+    ratios: dict[str, list[tuple[float, float]]] = {}
+    for row in stored["rows"]:
+        base = plain[row["data"], row["encoder"]]
+        held, peak, peak_base = (
+            each[name] - each["begun_mib"] for each, name in ((row, "held_mib"), (row, "peak_mib"), (base, "peak_mib"))
+        )
+        time = row["ms_per_1000_rows"] / base["ms_per_1000_rows"]
+        if row is not base:
+            ratios.setdefault(row["name"], []).append((time, peak / peak_base))
+        lines.append(
+            [row["data"], row["encoder"], row["name"], f"{row['ms_per_1000_rows']:.0f}", f"{time:.2f}x",
+             f"{held:,.0f}", f"{peak:,.0f}", f"{peak / peak_base:.2f}x"]
+        )  # fmt: skip
+    head = ["data", "encoder", "labels", "CPU ms per 1,000 rows", "", "MiB held", "peak MiB", ""]
+    spans = "; ".join(
+        f"{name}: {_span([time for time, _ in each])} the time, {_span([peak for _, peak in each])} the peak memory"
+        for name, each in ratios.items()
+    )
+    first = stored["rows"][0]
+    steps = f"{first['steps']} steps, {first['rounds']} round(s), one thread"
+    about = "Memory is what the training adds to the data and the libraries."
+    return f"{spans}.\n\n{table(head, lines)}\n{about} {steps}; {where}.\n"
+
+
+def _span(values: list[float]) -> str:
+    return f"{min(values):.1f} to {max(values):.1f} times"
+
+
 def study_text(study: dict[str, Any], published: dict[str, Any], table: Table, where: str) -> str:
     """Return all tables, one section for each data set."""
     paper = published["gandalf"]["metrics"]

@@ -18,7 +18,7 @@ from typing import Any
 
 from _ablations import TABLES, ablation_text, load_ablations
 from _architecture import PICTURE, draw_architecture, is_fresh, packages_text
-from _gandalf import draw, study_text
+from _gandalf import draw, label_features_text, study_text
 from _plan import measured_text, published_text, worked_text
 from _quality import NOTHING, load_quality, quality_short_text, quality_text, variants_text
 from _reliability import soak_text, statuses_text
@@ -156,6 +156,12 @@ def gandalf_cost() -> str:
     ]
     steps = f"{stored['rows'][0]['steps']} steps, {stored['rows'][0]['rounds']} round(s), one thread"
     return f"{table(head, rows)}\n{steps}; {where(stored)}.\n"
+
+
+def label_features_cost() -> str:
+    """Return what heads that read label texts, and Gandalf, cost a step beside free vectors."""
+    stored = result("label_features_cost")
+    return label_features_text(table, stored, where(stored))
 
 
 def quality() -> str:
@@ -359,6 +365,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "demo": demo,
     "gandalf": gandalf,
     "gandalf_cost": gandalf_cost,
+    "label_features_cost": label_features_cost,
     "metrics": metrics,
     "evaluate": evaluate,
     "losses": losses,

@@ -230,6 +230,10 @@ class _Run:
         if scored - {None} - set(kept):
             built = build_spaces(recipe.spaces, _SpaceSources(self, recipe, data, source))
             spaces |= {name: space for name, space in built.items() if name in scored and name not in kept}
+        for head in recipe.dense_heads.values():
+            if head.candidates is not None and head.candidates.graph:
+                name = recipe.dense_heads[head.candidates.source].label_space
+                spaces[name] = spaces[name].with_graph(data.train.targets, recipe.seed)
         for name, space in spaces.items():
             if name != LABELS:
                 self.say(f"stage {stage.name}: label space {name} groups {labels.size:,} labels into {space.size:,}")

@@ -17,6 +17,7 @@ from megalabel.losses import (
     SupCon,
     Symmetric,
     Triplet,
+    TruncatedSoftmax,
 )
 from megalabel.testing import check_loss
 
@@ -41,6 +42,8 @@ LOSSES = [
     Triplet(margin=0.2, k=5, positives=2, weights="hinge"),
     ProbabilisticContrastive(),
     ProbabilisticContrastive(c=0.9, d=1.5, k=4, threshold=0.0, scaled=False),
+    TruncatedSoftmax(scale=1.0),
+    TruncatedSoftmax(scale=1.5),
     Symmetric(DecoupledSoftmax()),
     Symmetric(BCE(), weight=0.3),
     Symmetric(BCE(reduction="cells"), weight=0.3),

@@ -92,6 +92,12 @@ def triplet(positives, negatives, margin=0.3, k=10, temperature=0.1, hardest_pos
     return total
 
 
+def truncated_softmax(positives, negatives, scale):
+    lse = logsumexp([s for s, _ in positives] + negatives)
+    chances = [min(1.0, scale * math.exp(s - lse)) for s, _ in positives]
+    return -sum(share * math.log(chance) for share, chance in zip(shares(positives), chances, strict=True))
+
+
 def probabilistic_contrastive(positives, negatives, c=0.75, d=3.0, k=None, threshold=0.05, scaled=True):
     scale = 1 / d if scaled else 1.0
     negatives = negatives if k is None else sorted(negatives, reverse=True)[:k]

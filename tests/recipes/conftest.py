@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from megalabel import Dataset
+from megalabel.encoders.inceptionxml import pooled_length
 from megalabel.recipes import list_recipes, load_recipe
 from megalabel.recipes.effects import mines_once
 from megalabel.recipes.load_recipe import make_recipe
@@ -80,6 +81,7 @@ def small_document(name):
         alone = len(document["encoders"]) == 1
         encoder |= {"source": None, **{key: 9 - (key == "label_length") for key in lengths if alone or encoder[key]}}
         encoder["options"] |= OPTIONS[encoder["kind"]]
+    align_sizes(document["encoders"])
     once = [mines_once(staged) for _, staged in recipe.stage_recipes()]
     sections = [stage["batching"] for stage in document["stages"]]
     for section, frozen in zip(sections, once, strict=False):
@@ -89,20 +91,30 @@ def small_document(name):
     shrink_training(document)
     for space in document["spaces"].values():
         space |= {"size": 12, "leaf": None}
-    for _ in document["spaces"]:  # a space is half as large as the one it is made of
+    for _ in document["spaces"]:  # a space has two thirds of the groups of the one it is made of
         for space in document["spaces"].values():
-            space["size"] = 12 if space["of"] is None else document["spaces"][space["of"]]["size"] // 2
+            space["size"] = 12 if space["of"] is None else document["spaces"][space["of"]]["size"] * 2 // 3
     for head in document["heads"].values():
         head |= {key: value for key, value in SMALL_HEAD.items() if head.get(key) is not None}
         head |= {"size": 12, "private": 5} if head["kind"] == "shared" else {}
+        head |= {"detach_epochs": 1} if head.get("detach_epochs") else {}
+        head |= {"candidates": head["candidates"] | {"top": 3}} if head.get("candidates") else {}
         head |= {"layer": None} if head.get("layer") else {}  # a bag has none
-        if head.get("candidates"):
-            head["candidates"]["top"] = 3
     if document["predict"]["weights"] in ("fusion", "tree"):
         document["predict"]["candidates"] = document["training"]["evaluate_on"] = 5
-    if recipe.fitted_heads or any(space["features"] == "ngrams" for space in document["spaces"].values()):
+    if recipe.fitted_heads or any("ngrams" in space["features"] for space in document["spaces"].values()):
         document["ngrams"] |= {"words": 512, "bigrams": 512, "characters": 512}
     return document
+
+
+def align_sizes(encoders):
+    """Give encoders of different kinds vectors of one size; that of an InceptionXML encoder follows from others."""
+    if len({encoder["kind"] for encoder in encoders.values()}) < 2:
+        return
+    fixed = any(encoder["kind"] == "inceptionxml" for encoder in encoders.values())
+    small = INCEPTIONXML["filters"] * pooled_length(INCEPTIONXML["token_dim"]) if fixed else INCEPTION["dim"]
+    for encoder in encoders.values():
+        encoder["options"] |= {"dim": small} if "dim" in encoder["options"] else {}
 
 
 def shrink_batching(section, frozen):

@@ -280,14 +280,6 @@ def test_spaces_made_of_others(spaces, words):
     assert words in refusal(lambda: recipe(spaces=spaces, heads=GROUPS))
 
 
-def test_a_stage_needs_a_head_over_its_labels():
-    spaces, words = {"coarse": {"size": 3}}, "all dense heads score groups of labels"
-    groups = {"groups": GROUPS["groups"]}
-    assert words in refusal(lambda: recipe(spaces=spaces, heads=groups, batching={"labels": "heads"}))
-    stages = [{"name": "a", "heads": groups, "batching": {"labels": "heads"}}, {"name": "b"}]
-    assert f"stage a: {words}" in refusal(lambda: recipe(spaces=spaces, stages=stages))
-
-
 def test_spaces_of_a_stage_and_what_they_are_made_of():
     spaces = {"coarse": {"size": 3, "of": "fine"}, "fine": {"size": 9, "features": "ngrams"}}
     stages = [{"name": "a", "space": "coarse", "heads": {"groups": FREE}, "drop": ["groups"]}, {"name": "b"}]
@@ -295,3 +287,8 @@ def test_spaces_of_a_stage_and_what_they_are_made_of():
     (_, first), (_, second) = whole.stage_recipes()
     assert (list(first.spaces), first.ngrams.words) == (["coarse", "fine"], 64)
     assert (list(second.spaces), second.ngrams.words) == ([], None)
+
+
+def test_a_shortlist_is_spread_over_groups():
+    with pytest.raises(SettingError, match=r"heads.classifier.candidates.graph: 'meta' must score all groups"):
+        load_recipe("eclare-cpu", ["heads.meta.space=null", "spaces={}", "stages=[]", "heads.meta.init=text"])

@@ -34,12 +34,23 @@ OWN = {  # rates and rhythms that are made for hundreds of thousands of steps
         "training.tables={kind: lazy_adamw, lr: 0.02}",
         "encoder.options={pooling: mean}",
     ],
+    "elias": [
+        "stages.links.training.epochs=8",
+        "stages.links.training.averaging={start: 4, every_steps: 5}",
+        "training.tables.lr=0.02",
+        "training.evaluate_every=8",
+        "encoder.options={pooling: mean}",
+        "spaces.clusters.leaf=8",
+        "spaces.words.leaf=8",
+    ],
     "cascadexml": ["training.epochs=12", "training.tables.lr=0.02", "encoder.options={pooling: mean}"],
     "xr-transformer": [
         "training.epochs=6",
         "training.tables={kind: lazy_adamw, lr: 0.01}",
         "encoder.options={pooling: mean}",
     ],
+    "inceptionxml-lf": ["encoders.label.options.dim=80", "heads.classifier.detach_epochs=5"],
+    "inceptionxml-lf-cpu": ["encoders.label.options.dim=384"],
     "renee": ["training.epochs=8", "training.tables.lr=0.02", "heads.one_vs_all.query_dropout=0.2"],
 }
 OTHERS: tuple[list[str], int] = ([], 6)

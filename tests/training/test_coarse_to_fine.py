@@ -13,10 +13,10 @@ from megalabel.recipes import load_recipe
 
 SMALL = [
     "encoder.source=null", "encoder.options={dim: 16, words: 256, bigrams: 0, characters: 0}",
-    "spaces.coarse.size=4", "spaces.fine={size: 12, features: ngrams}", "heads.fine.candidates.top=1", "heads.labels.candidates.top=2",
-    "heads.tree.leaf=4", "heads.tree.branches=2", "ngrams={words: 256, bigrams: 256, characters: 0}",
-    "batching.batch_size=32", "batching.min_batches=null", "training.epochs=2", "stages.coarse.training.epochs=1",
-    "stages.fine.training.epochs=1",
+    "spaces.coarse.size=4", "spaces.fine={size: 12, features: ngrams}", "heads.fine.candidates.top=1",
+    "heads.labels.candidates.top=2", "heads.tree.leaf=4", "heads.tree.branches=2",
+    "ngrams={words: 256, bigrams: 256, characters: 0}", "batching.batch_size=32", "batching.min_batches=null",
+    "training.epochs=2", "stages.coarse.training.epochs=1", "stages.fine.training.epochs=1",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import megalabel as ml
+from megalabel.network.spaces import load_spaces
 from megalabel.recipes.load_recipe import make_recipe
 from megalabel.training.phase import Phase, Stopped
 
@@ -59,6 +60,41 @@ RUNS = {
     "siamesexml": {
         "heads": {"classifier": {"kind": "free", "init": "graph", "temperature": ONE, "loss": TRIPLET}},
         "batching": {"batch_size": 32, "labels": "candidates", "negatives": {"uniform": 9}},
+    },
+    "decaf": {
+        "spaces": {"clusters": {"size": 8}},
+        "heads": {
+            "meta": {"kind": "free", "space": "clusters", "init": "points", "bias": True, "loss": "bce"},
+            "classifier": {
+                "kind": "gated", "candidates": {"from": "meta", "top": 4}, "projection": "gated_residual",
+                "dropout": 0.2, "bias": True, "loss": "bce",
+            },
+        },
+        "batching": {"batch_size": 32, "labels": "heads"},
+        "predict": {"cascade": {}},
+        "stages": [
+            {
+                "name": "surrogate", "space": "clusters", "drop": ["texts"], "batching": {"labels": "all"},
+                "heads": {
+                    "texts": {"kind": "text", "projection": "gated_residual", "own_projection": True, "loss": "bce"}
+                },
+            },
+            {"name": "meta", "heads": ["meta"]},
+            {"name": "extreme"},
+        ],
+    },
+    "inceptionxml-lf": {
+        "spaces": {"clusters": {"size": 8, "features": "graph"}},
+        "heads": {
+            "meta": {"kind": "free", "space": "clusters", "init": "points", "bias": True, "loss": "bce"},
+            "classifier": {
+                "kind": "graph", "candidates": {"from": "meta", "top": 4, "graph": True}, "neighbours": 4,
+                "projection": "relu_residual", "dropout": 0.2, "attention_dropout": 0.2, "detach_epochs": 1,
+                "loss": "bce",
+            },
+        },
+        "batching": {"batch_size": 32, "labels": "heads"},
+        "predict": {"cascade": {}},
     },
     "simcse": {
         "heads": {"dual": {"kind": "text", "projection": "tanh", "search_projection": False, "loss": "softmax"}},
@@ -116,3 +152,11 @@ def test_a_run_goes_on_where_it_stopped_and_its_model_survives_saving(name, data
     np.testing.assert_allclose(first.scores, second.scores, rtol=1e-4, atol=1e-5)
     again.add_labels(["one more"], ["more"])
     assert len(again.labels) == 32
+
+
+def test_a_space_goes_over_to_the_next_stage_with_the_head_that_scores_it(data, tmp_path):
+    model = ml.train(recipe("decaf"), data, tmp_path / "run")
+    meta = load_spaces(tmp_path / "run" / "stages" / "select-meta" / "spaces", ["clusters"], 30)["clusters"]
+    surrogate = load_spaces(tmp_path / "run" / "stages" / "select-surrogate" / "spaces", ["clusters"], 30)["clusters"]
+    assert np.array_equal(model.network.spaces["clusters"].group_of, meta.group_of)
+    assert not np.array_equal(meta.group_of, surrogate.group_of)  # made anew with the features that were learnt

@@ -6,6 +6,7 @@ from megalabel.heads.gated import GatedHead, GatedSettings
 from megalabel.heads.graph import GraphHead, GraphSettings
 from megalabel.heads.head import HEADS, FittedHead, FittedSettings, HeadSettings, register
 from megalabel.heads.linear import Linear, hard_negatives
+from megalabel.heads.linked import LinkedHead, LinkedSettings
 from megalabel.heads.memory import Memory
 from megalabel.heads.neighbours import NeighboursHead, NeighboursSettings
 from megalabel.heads.overlap import Overlap
@@ -29,6 +30,8 @@ __all__ = [
     "GraphSettings",
     "HeadSettings",
     "Linear",
+    "LinkedHead",
+    "LinkedSettings",
     "Memory",
     "NeighboursHead",
     "NeighboursSettings",

@@ -92,6 +92,10 @@ class HeadWorkload(Protocol):
         """Return the size of the encoder vectors of a head's queries."""
         ...
 
+    def groups(self, head: DenseSettings) -> int:
+        """Return how many groups the head that proposes candidates to a head scores."""
+        ...
+
     def head_dim(self, name: str) -> int:
         """Return the size of the query vectors of a dense head."""
         ...

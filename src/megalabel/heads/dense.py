@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
-from pydantic import ConfigDict, Field, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import dropout, logsigmoid, normalize
 
+from megalabel.heads.candidates import CandidateSettings
+from megalabel.heads.children import Children
 from megalabel.heads.cost import HeadCost, dense_cost
 from megalabel.heads.head import HeadSettings
 from megalabel.heads.projections import make_projection, unit_rows
 from megalabel.heads.tables import BLOCK, HALVES
 from megalabel.heads.temperature import Temperature, TemperatureSettings
 from megalabel.losses.settings import LOSSES
-from megalabel.settings import Dropout, NonNegativeInt, PositiveFloat, Settings, one_of
+from megalabel.settings import Dropout, NonNegativeInt, PositiveFloat, one_of
 from megalabel.types import LABELS
 
 if TYPE_CHECKING:
@@ -37,29 +39,12 @@ else:
 __all__ = ["CandidateSettings", "DenseHead", "DenseSettings", "LabelTextSettings", "Points"]
 
 
-class CandidateSettings(Settings):
-    """Candidates from the scores of another head in the same step.
-
-    Each query is scored against the ``top`` labels of that head and its own positives. If that head scores
-    groups of labels, the candidates are all labels of the ``top`` groups and of the groups of its positives.
-
-    With ``graph``, the probabilities S [B, size] of these ``top`` are first propagated over the label graph: the best
-    ``top`` of S G are taken (ECLARE, Mittal et al., WWW 2021, section 4), with G the random-walk graph over what that
-    head scores.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True)
-
-    source: str = Field(alias="from")
-    top: PositiveInt
-    graph: bool = False
-
-
 class DenseSettings(HeadSettings):
     """Settings of all heads that are trained by steps: score = <query(h), label_l> / temperature + bias_l."""
 
     trained: ClassVar[bool] = True
     reads_neighbours: ClassVar[bool] = False  # a label's vector is made of more than its own text and row
+    reads_paths: ClassVar[bool] = False  # a score depends on how the head that proposes a label scores its groups
     reads_points: ClassVar[bool] = False  # texts of train points are encoded to score labels
     encoder_keys: ClassVar[tuple[str, ...]] = ("encoder",)  # settings that name an encoder
     noise_keys: ClassVar[tuple[str, ...]] = ("dropout", "query_dropout")  # settings without effect on a frozen head
@@ -277,7 +262,11 @@ class DenseHead(nn.Module):
 
     def log_probabilities(self, scores: Tensor) -> Tensor:
         """Return the log of the probability that each score [B, n] stands for: of a label to be relevant."""
-        return logsigmoid(scores)
+        return logsigmoid(scores) if self.settings.loss is None else self.settings.loss.log_probabilities(scores)
+
+    def reached_from(self, relation: csr_matrix) -> Children:
+        """Return how the labels it scores are reached from those of a coarser head, given which belong to which."""
+        return Children.of(relation)
 
     def project_labels(self, encoded: Tensor, *, search: bool = False) -> Tensor:
         """Return encoded label texts [n, encoder_dim] after their projection [n, d]: that of queries or an own one."""
@@ -322,7 +311,7 @@ class DenseHead(nn.Module):
         if self.bias is None:
             return
         if mean is None:
-            mean = self.add_points(data, None)
+            mean = data.mean_point()
         self.bias.zero_()
         scores = data.label_vectors() @ mean.to(data.label_vectors().device)
         targets, shard = data.targets, data.shard

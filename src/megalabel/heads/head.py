@@ -182,6 +182,14 @@ class InitData(Protocol):
         """Yield rows and their query vectors by this head, as used in search, block by block."""
         ...
 
+    def mean_point(self) -> Tensor:
+        """Return the mean query vector of the train points by this head, as used in search."""
+        ...
+
+    def group_probabilities(self, head: str) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        """Yield rows and log p [n, size] of all that another head scores, block by block."""
+        ...
+
     def texts(self, start: int, stop: int) -> Tensor:
         """Return the label texts ``start`` to ``stop`` as queries of this head, as used in search."""
         ...

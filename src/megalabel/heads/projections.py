@@ -135,9 +135,9 @@ class GatedResidual(nn.Module):
 
 
 class GeluResidual(nn.Module):
-    """h + drop(gelu(W h / sigma(W) + b)), with W Xavier-uniform and b zero at the start.
+    """drop(h + gelu(W h / sigma(W) + b)), with W Xavier-uniform and b zero at the start.
 
-    The layer before the extreme classifier of InceptionXML+ (Kharbanda et al., SIGIR 2023, section 4).
+    The layer before each of the two classifiers of InceptionXML+ (Kharbanda et al., SIGIR 2023, section 4).
     """
 
     def __init__(self, dim: int, rate: float) -> None:
@@ -146,7 +146,7 @@ class GeluResidual(nn.Module):
 
     def forward(self, encoded: Tensor) -> Tensor:
         """Return vectors [n, dim] of vectors [n, dim]."""
-        output: Tensor = encoded + self.drop(gelu(self.layer(encoded)))
+        output: Tensor = self.drop(encoded + gelu(self.layer(encoded)))
         return output
 
 

@@ -18,6 +18,7 @@ from megalabel.losses.sum import Sum
 from megalabel.losses.sup_con import SupCon
 from megalabel.losses.symmetric import Symmetric, on_candidates
 from megalabel.losses.triplet import Triplet
+from megalabel.losses.truncated_softmax import TruncatedSoftmax
 
 __all__ = [
     "BCE",
@@ -30,6 +31,7 @@ __all__ = [
     "SupCon",
     "Symmetric",
     "Triplet",
+    "TruncatedSoftmax",
     "on_candidates",
     "streamed",
 ]

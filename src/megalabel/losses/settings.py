@@ -15,6 +15,7 @@ from megalabel.losses.squared_hinge import SquaredHingeSettings
 from megalabel.losses.sup_con import SupConSettings
 from megalabel.losses.symmetric import SymmetricSettings
 from megalabel.losses.triplet import TripletSettings
+from megalabel.losses.truncated_softmax import TruncatedSoftmaxSettings
 from megalabel.settings import one_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ LOSSES: dict[str, type[SymmetricSettings]] = {
     "triplet": TripletSettings,
     "squared_hinge": SquaredHingeSettings,
     "probabilistic_contrastive": ProbabilisticContrastiveSettings,
+    "truncated_softmax": TruncatedSoftmaxSettings,
 }
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         | TripletSettings
         | SquaredHingeSettings
         | ProbabilisticContrastiveSettings
+        | TruncatedSoftmaxSettings
     )
 else:
     LossSettings = one_of(lambda: LOSSES)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from torch.nn.functional import logsigmoid
 
 from megalabel.errors import DataError
 from megalabel.losses.base import RowLoss, check_mask, find_positives, require, widen
@@ -36,6 +37,10 @@ class SymmetricSettings(Settings):
     def first_scores(self, shares: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the mean score that each label should begin with, given its share of the train points."""
         return np.asarray(np.log(shares))
+
+    def log_probabilities(self, scores: Tensor) -> Tensor:
+        """Return the log of the probability of each label [B, P] that scores trained with it stand for."""
+        return logsigmoid(scores)
 
     def row_cost(self) -> tuple[int, int]:
         """Return passes over the labels and products of 2 B P d operations of the row loss, streamed."""

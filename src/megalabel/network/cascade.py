@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from megalabel.heads.children import Children, best_items
 from megalabel.network.vectors import LabelSide
 from megalabel.types import TopK
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from megalabel.network.network import Network
     from megalabel.network.spaces import LabelSpace
 
-__all__ = ["Cascade", "CascadeAnswers", "ChangedRows", "Children", "Level", "cascade_chain"]
+__all__ = ["Cascade", "CascadeAnswers", "ChangedRows", "Level", "cascade_chain"]
 
 ROWS = 256  # queries searched at a time
 _GATHER = 1 << 24  # vector components gathered at a time
@@ -50,72 +50,6 @@ def cascade_chain(heads: Mapping[str, DenseSettings]) -> list[str]:
     return chain
 
 
-@dataclass(frozen=True, eq=False)
-class Children:
-    """Which items of the next level belong to each item of a level.
-
-    Args:
-        indptr: [n + 1].
-        indices: those of item i are ``indices[indptr[i]:indptr[i + 1]]``.
-        several: whether an item of the next level may belong to several items.
-
-    >>> from scipy.sparse import csr_matrix
-    >>> children = Children.of(csr_matrix(np.array([[1, 1, 0], [0, 0, 1]])))
-    >>> children.below(np.array([[1, 0]]), np.array([[0.5, 0.25]]))[0].tolist()
-    [[0, 1, 2]]
-    """
-
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int64]
-    several: bool
-
-    @classmethod
-    def of(cls, relation: sparse.csr_matrix) -> Children:
-        """Read a relation [n, items of the next level]."""
-        indices = relation.indices.astype(np.int64)
-        several = len(indices) > len(np.unique(indices))
-        return cls(relation.indptr.astype(np.int64), indices, several)
-
-    def below(
-        self, ids: NDArray[np.int64], totals: NDArray[np.float64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the items [B, C] below those of each row [B, b], ascending, and the best total [B, C] above each.
-
-        Padded with -1 and -inf. The work depends on the items found, not on how many there are.
-        """
-        flat, kept = ids.ravel(), ids.ravel() >= 0
-        first = self.indptr[np.where(kept, flat, 0)]
-        counts = np.where(kept, self.indptr[np.where(kept, flat, 0) + 1] - first, 0)
-        owner = np.repeat(np.arange(len(flat)), counts)
-        place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        found, above, rows = self.indices[first[owner] + place], totals.ravel()[owner], owner // ids.shape[1]
-        order = np.lexsort((-above, found, rows)) if self.several else np.lexsort((found, rows))
-        found, above, rows = found[order], above[order], rows[order]
-        if self.several:  # the best of equal ones is the first
-            new = np.ones(len(found), dtype=np.bool_)
-            new[1:] = (found[1:] != found[:-1]) | (rows[1:] != rows[:-1])
-            found, above, rows = found[new], above[new], rows[new]
-        lengths = np.bincount(rows, minlength=len(ids))
-        slots = np.arange(len(found)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        shape = len(ids), max(1, int(lengths.max(initial=0)))
-        items, best = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf)
-        items[rows, slots], best[rows, slots] = found, above
-        return items, best
-
-    @cached_property
-    def parents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The items above each item of the next level: (indptr, indices)."""
-        owner = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
-        order = np.argsort(self.indices, kind="stable")
-        counts = np.bincount(self.indices, minlength=int(self.indices.max(initial=-1)) + 1)
-        return np.concatenate([[0], np.cumsum(counts)]), owner[order]
-
-    def above(self, item: int) -> NDArray[np.int64]:
-        """Return the items that an item of the next level belongs to."""
-        indptr, indices = self.parents
-        return indices[indptr[item] : indptr[item + 1]] if item + 1 < len(indptr) else indices[:0]
-
-
 @dataclass(frozen=True)
 class ChangedRows:
     """Vectors [c, d] and biases [c] of the labels ``ids`` [c], ascending, that were added or renamed."""
@@ -136,6 +70,7 @@ class Level:
         beam: how many of its best lead on to the next level; the last level has none.
         children: of each item, in the next level; None if the next level has the same items.
         changed: of a level over labels, those changed since training.
+        graph: [n, n] over which the probabilities of the first level are propagated, or None.
     """
 
     name: str
@@ -146,6 +81,7 @@ class Level:
     children: Children | None = None
     over_labels: bool = False
     changed: ChangedRows | None = None
+    graph: sparse.csr_matrix | None = None
 
     def __len__(self) -> int:
         """Return the number of its items."""
@@ -159,7 +95,8 @@ class Level:
         if items is None:
             vectors, bias = self._rows(torch.arange(len(self), device=queries.device) if self.changed else None)
             logits = queries @ vectors.T
-            return self.head.log_probabilities(logits if bias is None else logits + bias)
+            logs = self.head.log_probabilities(logits if bias is None else logits + bias)
+            return logs if self.graph is None else _propagated(logs, self.graph)
         ids = items.clamp_min(0)
         pool, places = torch.unique(ids, return_inverse=True)
         if len(pool) <= _DEAR * ids.shape[1]:
@@ -201,12 +138,14 @@ class Cascade:
     Of level i, with w_i the ``weight`` and p_i the probability that the head gives (a sigmoid of its score, unless its
     kind says otherwise), the ``beam`` items with the largest product over the levels so far
 
-        p(item) = max over the items above it of p(above) x p_i(item)^w_i
+        p(item) = max over the items above it of p(above) x a(above, item) x p_i(item)^w_i
 
-    lead on to the next level, and the labels of the last level are ranked by it. An item below several others takes
-    the best way. With a beam as wide as every level, all labels are scored and the ranking is exact. The product of
-    meta-label and label probability is that of LightXML (Jiang et al., AAAI 2021) and InceptionXML+ (Kharbanda et al.,
-    SIGIR 2023); weights per level are those of CascadeXML (Kharbanda et al., NeurIPS 2022).
+    lead on to the next level, and the labels of the last level are ranked by it. The weight a of a link is 1 unless the
+    head learns it. An item below several others takes the best way. Probabilities of the first level may be propagated
+    over a graph of its items, p <- min(1, p G), as the shortlist of ECLARE is (Mittal et al., WWW 2021). With a beam as
+    wide as every level, all labels are scored and the ranking is exact. The product of meta-label and label probability
+    is that of LightXML (Jiang et al., AAAI 2021) and InceptionXML+ (Kharbanda et al., SIGIR 2023); weights per level
+    are those of CascadeXML (Kharbanda et al., NeurIPS 2022).
 
     Args:
         levels: coarse to fine; the last is over the labels.
@@ -233,9 +172,9 @@ class Cascade:
             weights: powers of probabilities, by head; 1 if not named.
         """
         chain = cascade_chain({name: network.head(name).settings for name in network.heads})
-        spaces = [network.space(name) for name in chain]
         levels = []
-        for name, space, finer in zip(chain, spaces, [*spaces[1:], None], strict=True):
+        for name, finer in zip(chain, [*chain[1:], None], strict=True):
+            space = network.space(name)
             levels.append(
                 Level(
                     name,
@@ -243,8 +182,9 @@ class Cascade:
                     sides[name],
                     weights.get(name, 1.0),
                     beam.get(name, 0),
-                    _children(space, finer),
+                    None if finer is None else _children(space, network.space(finer), network.head(finer)),
                     over_labels=space.members is None,
+                    graph=space.graph if name == chain[0] else None,
                 )
             )
         return cls(tuple(levels))
@@ -263,7 +203,7 @@ class Cascade:
         for level, finer in zip(self.levels, [*self.levels[1:], None], strict=True):
             new = replace(level, changed=changed.get(level.name) if level.over_labels else None)
             if finer is not None and finer.over_labels and not level.over_labels and changed:
-                new = replace(new, children=_children(spaces[level.name], spaces[finer.name]))
+                new = replace(new, children=_children(spaces[level.name], spaces[finer.name], finer.head))
             levels.append(new)
         return Cascade(tuple(levels), removed)
 
@@ -309,9 +249,9 @@ class CascadeAnswers:
             if level.over_labels:
                 totals = np.where(_hidden(items, self.cascade.removed, exclude), -np.inf, totals)
             last = level is self.cascade.levels[-1]
-            items, above = _best(items, totals, k if last else level.beam)
+            items, above = best_items(items, totals, k if last else level.beam)
             if not last and level.children is not None:
-                items, above = level.children.below(items, above)
+                items, above = level.children.shortlist(items, above)
         assert items is not None
         return items, above
 
@@ -339,28 +279,23 @@ class CascadeAnswers:
             for number in range(len(levels) - 2, -1, -1):
                 if item < 0:
                     break
-                item = _way(levels[number], item, ways[number][row])
+                item, link = _way(levels[number], item, ways[number][row])
                 parts[levels[number].name][row, column] = values[number][row, item]
+                parts[levels[number + 1].name][row, column] += link
         return parts
 
 
-def _children(space: LabelSpace, finer: LabelSpace | None) -> Children | None:
-    relation = None if finer is None else space.relation(finer)
-    return None if relation is None else Children.of(relation)
+def _propagated(logs: Tensor, graph: sparse.csr_matrix) -> Tensor:
+    """Return log min(1, S G) [B, n] of S = e^logs [B, n]: what the graph adds to a shortlist, as in ECLARE."""
+    chances = np.exp(logs.cpu().numpy().astype(np.float64))
+    spread = np.asarray((graph.T @ chances.T).T)
+    return torch.from_numpy(np.log(np.clip(spread, 1e-300, 1.0))).to(logs.device, logs.dtype)
 
 
-def _best(
-    items: NDArray[np.int64], totals: NDArray[np.float64], count: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the best items [B, at most count] of each row, best first; ties go to the lower item, -1 for none."""
-    if count < totals.shape[1]:  # those below the worst that can be kept need no sorting
-        worst = -np.partition(-totals, count - 1, axis=1)[:, count - 1 : count]
-        width = max(count, int((totals >= worst).sum(axis=1).max(initial=0)))
-        kept = np.argsort(~(totals >= worst), axis=1, kind="stable")[:, :width]
-        items, totals = np.take_along_axis(items, kept, axis=1), np.take_along_axis(totals, kept, axis=1)
-    order = np.argsort(-totals, axis=1, kind="stable")[:, :count]
-    totals = np.take_along_axis(totals, order, axis=1)
-    return np.where(totals > -np.inf, np.take_along_axis(items, order, axis=1), -1), totals
+def _children(space: LabelSpace, finer: LabelSpace, head: DenseHead) -> Children | None:
+    """Return which items of a finer space, scored by a head, are below those of a space; None for the same items."""
+    relation = space.relation(finer)
+    return None if relation is None else head.reached_from(relation)
 
 
 def _hidden(
@@ -385,16 +320,17 @@ def _best_ways(levels: Sequence[Level], values: Sequence[NDArray[np.float64]]) -
             continue
         best = np.full(below.shape, -np.inf)
         for item in range(below.shape[1]):
-            above = level.children.above(item)
+            above, links = level.children.above(item)
             if len(above):
-                best[:, item] = ways[-1][:, above].max(axis=1) + below[:, item]
+                best[:, item] = (ways[-1][:, above] + links).max(axis=1) + below[:, item]
         ways.append(best)
     return ways
 
 
-def _way(level: Level, item: int, totals: NDArray[np.float64]) -> int:
-    """Return the item of a level on the best way to an item of the next."""
+def _way(level: Level, item: int, totals: NDArray[np.float64]) -> tuple[int, float]:
+    """Return the item of a level on the best way to an item of the next, and the log of the weight of that link."""
     if level.children is None:
-        return item
-    above = level.children.above(item)
-    return int(above[np.argmax(totals[above])])
+        return item, 0.0
+    above, links = level.children.above(item)
+    best = int(np.argmax(totals[above] + links))
+    return int(above[best]), float(links[best])

@@ -47,9 +47,10 @@ def init_heads(
         seed: random seed.
     """
     network.eval()
+    means: dict[str, Tensor] = {}
     for name in network.heads:
         if name not in keep:
-            network.head(name).init(_InitData(network, name, targets, queries, labels, seed))
+            network.head(name).init(_InitData(network, name, targets, queries, labels, seed, means))
 
 
 @dataclass
@@ -62,6 +63,7 @@ class _InitData:
     queries: TextTokens
     labels: TextTokens
     seed: int
+    means: dict[str, Tensor]  # of query vectors by head, for all heads that are initialised
 
     @cached_property
     def targets(self) -> csr_matrix:
@@ -74,6 +76,23 @@ class _InitData:
     def points(self) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
         for rows, sides in query_blocks(self.network, self.queries):
             yield rows, sides[self.name]
+
+    def mean_point(self) -> Tensor:
+        if self.name not in self.means:  # one pass over the points serves all heads
+            sums: dict[str, Tensor] = {}
+            for _, sides in query_blocks(self.network, self.queries):
+                for name, vectors in sides.items():
+                    sums[name] = vectors.sum(dim=0) + (sums[name] if name in sums else torch.zeros(()).to(vectors))
+            self.means.update({name: total / len(self.queries) for name, total in sums.items()})
+        return self.means[self.name]
+
+    def group_probabilities(self, head: str) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        other = self.network.head(head)
+        vectors, bias = other.labels(None, None, search=True)
+        for rows, sides in query_blocks(self.network, self.queries):
+            queries = sides[head] if bias is not None else sides[head] / other.temperature()
+            scores = queries @ vectors.T
+            yield rows, other.log_probabilities(scores if bias is None else scores + bias)
 
     def texts(self, start: int, stop: int) -> Tensor:
         if self.network.space(self.name).members is not None:  # groups have no text

@@ -72,20 +72,32 @@ class Network(nn.Module):
         shared: dict[str, Temperature] = {}
         for name, settings in heads.items():
             if isinstance(settings, DenseSettings):
-                self.heads[name] = self._build(settings, shared)
+                self.heads[name] = self._build(settings, heads, shared)
         for name, head in self.heads.items():
             head.requires_grad_(self.head(name).loss is not None)
         for name in self.frozen:
             self._part(name).requires_grad_(False)
 
-    def _build(self, settings: DenseSettings, shared: dict[str, Temperature]) -> DenseHead:
-        space = self.spaces[settings.label_space]
+    def _build(
+        self, settings: DenseSettings, heads: Mapping[str, HeadSettings], shared: dict[str, Temperature]
+    ) -> DenseHead:
+        space, more = self.spaces[settings.label_space], {}
+        if settings.reads_paths and settings.candidates is not None:
+            source = heads[settings.candidates.source]
+            assert isinstance(source, DenseSettings)
+            more["relation"] = self.spaces[source.label_space].relation(space)
         temperature, share = Temperature.of(settings.temperature), settings.temperature.share
+        both = settings.query_encoder(self.default), settings.label_text_encoder(self.default)
+        dims = [int(self.encoders[name].dim) for name in both]  # type: ignore[arg-type]
+        if settings.reads_text and dims[0] != dims[1]:
+            what = f"the vectors of {both[0]} have {dims[0]} numbers, those of {both[1]} {dims[1]}"
+            raise SettingError(f"{what}; a head compares them", remedy="give both encoders the same dim")
         return settings.build(
             size=space.size,
-            encoder_dim=int(self.encoders[settings.query_encoder(self.default)].dim),  # type: ignore[arg-type]
+            encoder_dim=dims[0],
             shard=None if self.ranks.alone else self.ranks.share(space.size),
             temperature=temperature if share is None else shared.setdefault(share, temperature),
+            **more,
         )
 
     def _part(self, name: str) -> nn.Module:
@@ -160,9 +172,10 @@ class Network(nn.Module):
     def mining_head(self) -> str:
         """Return the head whose vectors cluster queries and mine hard negatives.
 
-        The first head over the labels that reads their texts, as in UniDEC (Kharbanda et al. 2024), else the first.
+        The first head over the labels that reads their texts, as in UniDEC (Kharbanda et al. 2024), else the first;
+        that over groups if there is no other.
         """
-        names = [name for name in self.heads if self.space(name).members is None]
+        names = [name for name in self.heads if self.space(name).members is None] or [*self.heads]
         return next((name for name in names if self.head(name).needs_text), names[0])
 
     def stored(self) -> dict[str, Tensor]:

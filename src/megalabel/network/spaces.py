@@ -49,6 +49,7 @@ class LabelSpace:
         name: ``labels``, or the name the recipe gives it.
         size: number of labels or groups.
         members: [size, L] csr, 1 where a label belongs to a group; None for the labels themselves.
+        graph: [size, size] csr over which the scores of groups are propagated; None where no head wants that.
 
     >>> members = sparse.csr_matrix(np.array([[1, 0, 1], [0, 1, 0]], dtype=np.float32))
     >>> space = LabelSpace("clusters", 2, members)
@@ -59,6 +60,11 @@ class LabelSpace:
     name: str
     size: int
     members: sparse.csr_matrix | None = None
+    graph: sparse.csr_matrix | None = None
+
+    def with_graph(self, targets: sparse.csr_matrix, seed: int) -> LabelSpace:
+        """Return the space with the random-walk graph over its groups, given the relevance [N, L] of train points."""
+        return replace(self, graph=normalise(random_walk(self.targets(targets), seed=seed)))
 
     def targets(self, targets: sparse.csr_matrix) -> sparse.csr_matrix:
         """Return relevance [N, size] from that of labels [N, L].
@@ -103,20 +109,25 @@ class LabelSpace:
         return replace(self, members=sparse.csr_matrix(sparse.hstack([self.members, new]), dtype=np.float32))
 
     def save(self, folder: Path) -> None:
-        """Write the members for :func:`load_spaces`."""
+        """Write members and graph for :func:`load_spaces`."""
         assert self.members is not None
-        write_part(folder, "space", {"kind": "space"}, pack("members", self.members))
+        graph = {} if self.graph is None else pack("graph", self.graph)
+        write_part(folder, "space", {"kind": "space"}, pack("members", self.members) | graph)
 
 
 def load_spaces(folder: Path, names: list[str], labels: int) -> dict[str, LabelSpace]:
     """Return the space of the labels and those that :meth:`LabelSpace.save` wrote into ``folder/NAME``."""
     spaces = {LABELS: LabelSpace(LABELS, labels)}
     for name in names:
-        _, arrays = read_part(folder / name, "space", (), [f"members.{part}" for part in PARTS])
+        plain, graph = ([f"{each}.{part}" for part in PARTS] for each in ("members", "graph"))
+        _, arrays = read_part(folder / name, "space", (), plain, plain + graph)
         members = unpack("members", arrays, folder / name)
         if members.shape[1] != labels:
             raise DataError(f"the space {name!r} is over {members.shape[1]:,} labels, not {labels:,}", path=folder)
-        spaces[name] = LabelSpace(name, members.shape[0], members)
+        edges = unpack("graph", arrays, folder / name) if graph[0] in arrays else None
+        if edges is not None and edges.shape != (members.shape[0], members.shape[0]):
+            raise DataError(f"the graph of the space {name!r} is damaged", path=folder, remedy="copy the folder again")
+        spaces[name] = LabelSpace(name, members.shape[0], members, edges)
     return spaces
 
 
@@ -147,7 +158,9 @@ class PartitionSettings(Settings):
     kind: Literal["partition"] = "partition"
     size: PositiveInt | None = None  # number of clusters, at most one per label
     leaf: PositiveInt | None = None  # in place of size: the most labels of a cluster
-    features: Literal["points", "graph", "texts", "ngrams"] = "points"  # what labels are compared by
+    features: Literal["points", "graph", "texts", "ngrams", "points_and_ngrams"] = (
+        "points"  # what labels are compared by
+    )
     of: str | None = None  # the finer space whose clusters are joined
 
     @model_validator(mode="after")
@@ -185,9 +198,9 @@ class PartitionSettings(Settings):
         return LabelSpace(name, size, sparse.csr_matrix(parts, shape=(size, labels)))
 
     @property
-    def reads(self) -> str | None:
-        """Which features are read; None if the space is made of another."""
-        return self.features if self.of is None else None
+    def reads(self) -> set[str]:
+        """Which features are read: none if the space is made of another."""
+        return set() if self.of is not None else set(self.features.split("_and_"))
 
     def _vectors(self, sources: SpaceSources) -> sparse.csr_matrix | NDArray[np.float32]:
         """Return the vectors [L, d] by which labels are compared."""
@@ -196,9 +209,19 @@ class PartitionSettings(Settings):
         if self.features == "ngrams":
             return pifa(sources.ngrams(), sources.targets)
         means = pifa(sources.points(), sources.targets)
+        if self.features == "points_and_ngrams":
+            parts = [sparse.csr_matrix(means), pifa(sources.ngrams(), sources.targets)]
+            return sparse.csr_matrix(sparse.hstack([_unit_rows(sparse.csr_matrix(part)) for part in parts]))
         if self.features == "points":
             return means
         return np.asarray(normalise(random_walk(sources.targets, seed=sources.seed)) @ means)
+
+
+def _unit_rows(matrix: sparse.csr_matrix) -> sparse.csr_matrix:
+    """Return the rows scaled to length 1."""
+    lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return sparse.csr_matrix(sparse.diags(scale) @ matrix, dtype=np.float32)
 
 
 SPACES = {"partition": PartitionSettings}

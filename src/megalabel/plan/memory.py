@@ -240,7 +240,7 @@ def _clusters(load: Workload) -> tuple[Part, ...]:
     if load.grouped is None:
         return ()
     dim = load.encoders[0].cost.dim
-    read = {space.reads for space in load.recipe.spaces.values()}
+    read = {feature for space in load.recipe.spaces.values() for feature in space.reads}
     parts: list[Part] = []
     if read & {"points", "graph"}:
         parts.append(tensor("query vectors", load.rows, dim, host=True))

@@ -218,6 +218,10 @@ class Workload:
         """Return the size of the vectors that a head's queries come with."""
         return self._costs[head.query_encoder(next(iter(self._costs)))].dim
 
+    def groups(self, head: DenseSettings) -> int:
+        """Return how many groups the head that proposes candidates to a head scores."""
+        return 0 if head.candidates is None else self._space_size(self.recipe.dense_heads[head.candidates.source])
+
     def head_dim(self, name: str) -> int:
         """Return the size of the query vectors of a dense head."""
         head = self.recipe.dense_heads[name]
@@ -339,7 +343,7 @@ class Workload:
     @property
     def mining_head(self) -> HeadLoad:
         """The head whose vectors are clustered and searched, as in ``Network.mining_head``."""
-        heads = [head for head in self.heads if head.settings.space is None]
+        heads = [head for head in self.heads if head.settings.space is None] or self.heads
         return next((head for head in heads if head.text), heads[0])
 
     @cached_property

@@ -242,7 +242,7 @@ def _check_lengths(recipe: Recipe, stages: list[Recipe]) -> None:
     for stage in stages:
         first = next(iter(stage.encoders))
         queries |= {head.query_encoder(first) for head in stage.dense_heads.values()}
-        compared = {space.reads for space in stage.spaces.values()}
+        compared = {feature for space in stage.spaces.values() for feature in space.reads}
         queries |= {first} if compared & {"points", "graph"} else set()
         labels |= {first} if "texts" in compared else set()
         readers = [head for head in stage.dense_heads.values() if head.reads_text]

@@ -178,9 +178,6 @@ class Recipe(Settings):
             raise ValueError(f"stage {self.stages[-1].name}: drop has no effect, no stage comes after it")
         used: set[str] = set()
         for stage, recipe in self.stage_recipes():
-            for name, head in recipe.dense_heads.items():
-                if stage.space and head.space and stage.space not in with_finer(self.spaces, [head.space]):
-                    raise ValueError(f"stage {stage.name}: heads.{name}.space must be made of {stage.space!r}")
             used |= with_finer(self.spaces, [stage.space, *(head.space for head in recipe.dense_heads.values())])
         _no_others("spaces", self.spaces, used, "no head and no stage scores it")
         return self
@@ -198,8 +195,6 @@ class Recipe(Settings):
             raise ValueError("a recipe needs at least one head")
         if not any(head.loss is not None for head in self.dense_heads.values()):
             raise ValueError("a recipe needs a head with a loss")
-        if not self.label_heads and not self.stages:
-            raise ValueError("all dense heads score groups of labels: at least one must score the labels themselves")
         first = next(iter(self.encoders))
         for name, head in self.dense_heads.items():
             for key in head.encoder_keys:
@@ -220,6 +215,13 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_stage_space(self) -> Self:
+        for name, head in self.dense_heads.items():
+            if self.space and head.space and self.space not in with_finer(self.spaces, [head.space]):
+                raise ValueError(f"heads.{name}.space must be made of {self.space!r}, the labels of this stage")
+        return self
+
+    @model_validator(mode="after")
     def _check_candidates(self) -> Self:
         for name, head in self.dense_heads.items():
             if head.candidates is None:
@@ -231,7 +233,10 @@ class Recipe(Settings):
                 if settings.source in chain:
                     raise ValueError(f"heads.{name}.candidates: the heads propose candidates to each other in a circle")
                 chain.append(settings.source)
-            if self.dense_heads[source].loss is None:
+            proposing = self.dense_heads[source]
+            if head.candidates.graph and (proposing.space is None or proposing.candidates is not None):
+                raise ValueError(f"heads.{name}.candidates.graph: {source!r} must score all groups of a label space")
+            if proposing.loss is None:
                 raise ValueError(f"heads.{name}.candidates: {source!r} is not trained in this step, it has no loss")
             if self.dense_heads[source].space is None and head.space is not None:
                 raise ValueError(f"heads.{name}.candidates: labels cannot propose groups of labels")
@@ -286,7 +291,7 @@ def _check_name(section: str, name: str) -> None:
 
 
 def _reads_ngrams(heads: Iterable[FittedSettings], spaces: Iterable[AnySpace]) -> bool:
-    return any(head.reads_ngrams for head in heads) or any(space.reads == NGRAMS for space in spaces)
+    return any(head.reads_ngrams for head in heads) or any(NGRAMS in space.reads for space in spaces)
 
 
 def _known(key: str, name: str | None, names: Iterable[str]) -> None:

@@ -21,7 +21,6 @@ from megalabel.batching.negatives import NO_LISTS
 from megalabel.batching.order import ByLabel, ByLabelOrder, Clustered, Order, Shuffled
 from megalabel.batching.pool import PoolBuilder
 from megalabel.errors import DataError, SettingError
-from megalabel.graphs import normalise, random_walk
 from megalabel.memory import trim_memory
 from megalabel.network.vectors import EncodedTexts
 from megalabel.recipes.effects import mines_once
@@ -162,13 +161,9 @@ class Loop:
                 self.truth[space.name],
                 network.space(candidates.source).relation(space),
                 self.split.filter if space.members is None else None,
-                self._graph(network.space(candidates.source)) if candidates.graph else None,
+                network.space(candidates.source).graph if candidates.graph else None,
             )
         return proposals
-
-    def _graph(self, space: LabelSpace) -> csr_matrix:
-        """Return the random-walk graph over a label space, scaled for a convolution."""
-        return normalise(random_walk(self.truth[space.name], seed=self.recipe.seed))
 
     def run_epoch(self) -> Iterator[StepResult]:
         """Yield the results of the remaining steps of the current epoch, then advance to the next epoch."""

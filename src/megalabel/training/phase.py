@@ -225,9 +225,14 @@ class Phase:
         return choose_weights(self.data, queries, labels, self.recipe.training.select, self.network.ranks)
 
     def equal_weights(self) -> dict[str, float]:
-        """Return equal weights for the heads that score the labels themselves, 0 for the others."""
-        over_labels = [name for name in self.network.heads if self.network.space(name).members is None]
-        return {name: 1.0 / len(over_labels) if name in over_labels else 0.0 for name in self.network.heads}
+        """Return equal weights for the heads that score the labels themselves, 0 for the others.
+
+        If all of them score groups, as in a stage that trains a meta-classifier, they all count: a label has the score
+        of its group.
+        """
+        names = [name for name in self.network.heads if self.network.space(name).members is None]
+        names = names or [*self.network.heads]
+        return {name: 1.0 / len(names) if name in names else 0.0 for name in self.network.heads}
 
     def _watched(self) -> NDArray[np.int64]:
         """Return the validation rows evaluated after an epoch: all, or an evenly spread sample."""

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch.nn.functional import embedding
 
 from megalabel.batching.from_heads import HeadCandidates
 from megalabel.errors import SettingError
+from megalabel.heads.children import best_items
 from megalabel.heads.dense import Points
+from megalabel.heads.linked import LinkedHead
 from megalabel.losses import on_candidates, streamed
 from megalabel.network.gradcache import GradientCache
 from megalabel.training.candidate_scores import score_candidates
@@ -100,7 +103,11 @@ class Step:
             detached = epoch < head.settings.detach_epochs
             vectors = vectors.detach() if detached else vectors
             query_vectors = head.query(vectors[:own])
-            if name in waiting:
+            paths = None
+            if isinstance(head, LinkedHead):
+                view, paths = self._reached(name, head, sides, batch)
+                text = None
+            elif name in waiting:
                 view = self._proposed(name, sides, batch)
                 text = self._encode_texts(cache, name, view, labels)
             else:
@@ -117,7 +124,7 @@ class Step:
             )
             side = _Side(name, query_vectors, *head.labels(pool, text, points=near), view)
             own_log_q = log_q if head.settings.label_space == LABELS else None
-            losses[name] = self._loss(head, side, own_log_q)
+            losses[name] = self._loss(head, side, own_log_q, paths)
             if weight := head.settings.centroid_weight:
                 rows = self._anchors(batch, view, head, head.rows(pool, text))
                 second = replace(side, queries=head.centroids(vectors[own : 2 * own], rows))
@@ -251,11 +258,13 @@ class Step:
 
     # ------------------------------------------------------------------ scores and losses
 
-    def _loss(self, head: DenseHead, side: _Side, log_q: Tensor | None) -> Tensor:
+    def _loss(self, head: DenseHead, side: _Side, log_q: Tensor | None, paths: Tensor | None = None) -> Tensor:
         ranks, view = self.network.ranks, side.view
         assert head.loss is not None
         if view.candidates is not None:
             scores = self._candidate_scores(side, head)
+            if isinstance(head, LinkedHead) and paths is not None:
+                return head.path_loss(scores, paths, view)
             return on_candidates(head.loss, scores, view.targets, view.mask, view.candidates)
         part = view if ranks.alone else shard_view(view, head.shard)
         if log_q is not None and not ranks.alone:
@@ -313,6 +322,21 @@ class Step:
         if maker.graph is not None:
             proposed = maker.propagated(proposed, scores.cpu().numpy())
         return maker.view(batch.queries.cpu().numpy(), proposed).to(self.network.device)
+
+    def _reached(self, name: str, head: LinkedHead, sides: Mapping[str, _Side], batch: Batch) -> tuple[View, Tensor]:
+        """Return the candidates of a head with links, and the ways to them through the groups of its source head."""
+        settings, rows = head.settings.candidates, batch.queries.cpu().numpy()
+        assert settings is not None and self.proposals is not None
+        side, source = sides[settings.source], self.network.head(settings.source)
+        scores = side.queries / source.temperature() @ side.vectors.T
+        logs = source.log_probabilities(scores if side.bias is None else scores + side.bias)
+        maker = self.proposals[name]
+        proposed = logs.detach().topk(min(settings.top, logs.shape[1]), dim=1).indices.cpu().numpy()
+        reached = head.reach(logs, proposed, csr_matrix(maker.targets[rows]))
+        labels = best_items(reached.items, reached.totals, head.settings.shortlist)[0]
+        view = replace(maker, relation=None).view(rows, labels).to(self.network.device)
+        assert view.candidates is not None
+        return view, head.paths(logs, reached, view.candidates)
 
     def _best(self, side: _Side, head: DenseHead, top: int) -> tuple[Tensor, Tensor]:
         """Return the ids [B, top] that a head scores best in this step, padded with -1, and their scores."""

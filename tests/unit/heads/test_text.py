@@ -42,3 +42,18 @@ def test_a_projection_can_be_for_training_only():
 def test_a_projection_for_training_only_must_make_sense(settings, message):
     with pytest.raises(ValidationError, match=message):
         TextSettings(search_projection=False, loss="bce", **settings)
+
+
+def test_label_texts_can_have_a_projection_of_their_own():
+    head = TextSettings(projection="gated_residual", own_projection=True, normalise=False, loss="bce")
+    head = head.build(size=4, encoder_dim=6)
+    with torch.no_grad():
+        head.label_projection.layer.weight.normal_()
+    encoded = torch.randn(2, 6)
+    pool = torch.tensor([0, 3])
+    assert torch.equal(head.labels(pool, encoded)[0], head.label_projection(encoded))
+    assert torch.equal(head.query(encoded), head.projection(encoded))
+    head.labels(pool, encoded)[0].sum().backward()
+    assert head.projection.layer.weight.grad is None and head.label_projection.layer.weight.grad is not None
+    with pytest.raises(ValidationError, match="own_projection has no effect: projection is none"):
+        TextSettings(own_projection=True, loss="bce")

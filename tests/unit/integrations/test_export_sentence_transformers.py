@@ -44,6 +44,7 @@ def same(actual, expected):
         (["heads.dual.dim=5", "heads.dual.projection=linear", "heads.dual.normalise=false"], {}, False),
         (["heads.dual.projection=residual"], {}, False),
         (["heads.dual.projection=residual_identity"], {}, False),
+        (["heads.dual.projection=gelu_residual"], {}, False),
         (["heads.dual.query_matrix=true"], {"projection": 6}, True),
         (["heads.dual.query_matrix=true", "heads.dual.projection=residual", "heads.dual.normalise=false"], {}, True),
         (["encoder.query_length=24", "encoder.label_length=4"], {}, True),
@@ -61,6 +62,12 @@ def test_same_vectors(make_model, texts, tmp_path, changes, options, routes):
     scores = queries @ labels.T  # up to 80 without normalising, where one step of float32 is 8e-6
     np.testing.assert_allclose(other.similarity(queries, labels), scores, atol=1e-5, rtol=1e-6)
     assert json.loads((tmp_path / "out" / "export.json").read_text())["routes"] == routes == (not tower.tied)
+
+
+@pytest.mark.parametrize("layer", ["gated_residual", "relu_residual"])
+def test_layers_without_a_standard_module_are_refused(make_model, tmp_path, layer):
+    with pytest.raises(SettingError, match=f"no module for {layer} of the head 'dual'"):
+        export_sentence_transformers(make_model(f"heads.dual.projection={layer}"), tmp_path / "out")
 
 
 def test_alone_and_offline(make_model, texts, tmp_path):

@@ -21,6 +21,7 @@ from megalabel.losses import (
     SupCon,
     Symmetric,
     Triplet,
+    TruncatedSoftmax,
 )
 from megalabel.types import Targets
 
@@ -72,6 +73,7 @@ ORACLES = [
         {"margin": 0.2, "k": 5, "hardest_positives": 3, "weights": "hinge"},
     ),
     (Triplet(k=2, positives=1), oracle.triplet, {"k": 2, "hardest_positives": 1}),
+    (TruncatedSoftmax(scale=1.5), oracle.truncated_softmax, {"scale": 1.5}),
     (ProbabilisticContrastive(), oracle.probabilistic_contrastive, {}),
     (
         ProbabilisticContrastive(c=0.9, d=1.5, k=2, threshold=0.0, scaled=False),

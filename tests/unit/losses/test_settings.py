@@ -25,12 +25,14 @@ CHANGES = {
     "probabilistic_contrastive": {
         "symmetric": 0.3, "bce": 0.5, "c": 0.9, "d": 1.5, "k": 1, "threshold": 0.0, "scaled": False,
     },
+    "truncated_softmax": {"symmetric": 0.3, "bce": 0.5, "scale": 1.0},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", LOSSES)
 def test_the_kind_alone_builds_a_loss(kind):
-    check_loss(build_loss(kind))
+    few = {"scale": 1.5} if kind == "truncated_softmax" else {}  # ten labels of nine have all they need
+    check_loss(build_loss({"kind": kind, **few}))
     settings = LOSSES[kind](kind=kind)
     assert build_loss({"kind": kind}) == build_loss(settings) == build_loss(kind)
     assert settings.model_dump(exclude_defaults=True) == {"kind": kind}
@@ -45,6 +47,7 @@ def test_every_setting_is_tried():
 @pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind, changes in CHANGES.items() for key in changes])
 def test_every_setting_has_an_effect(kind, key):
     few = {"k": 1} if kind == "soft_top_k" and key != "k" else {}  # five places in a row of five labels hold all
+    few |= {"scale": 1.0} if kind == "truncated_softmax" and key != "scale" else {}  # ten times a ninth is enough
     before, after = (build_loss({"kind": kind, **few, **changes}) for changes in ({}, {key: CHANGES[kind][key]}))
     gradients = []
     for loss in (before, after):

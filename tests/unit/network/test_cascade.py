@@ -1,13 +1,16 @@
 """Prediction through coarser heads, against a slow search over all paths."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
 from torch import nn
 
+from megalabel.heads.children import Children
 from megalabel.heads.free import FreeSettings
-from megalabel.network.cascade import Cascade, ChangedRows, Children, cascade_chain
+from megalabel.network.cascade import Cascade, ChangedRows, cascade_chain
 from megalabel.network.network import Network
 from megalabel.network.spaces import LabelSpace
 from megalabel.network.vectors import LabelSide, space_side
@@ -148,10 +151,10 @@ def test_added_and_renamed_labels(network, vectors):
 
 def test_labels_below_several_groups_take_the_best_way():
     children = Children.of(sparse.csr_matrix(np.array([[1, 1, 0], [0, 1, 1]])))
-    items, totals = children.below(np.array([[0, 1], [1, -1]]), np.array([[-2.0, -1.0], [-3.0, -np.inf]]))
-    assert items.tolist() == [[0, 1, 2], [1, 2, -1]]
-    assert totals.tolist() == [[-2.0, -1.0, -1.0], [-3.0, -3.0, -np.inf]]
-    assert children.above(1).tolist() == [0, 1]
+    below = children.below(np.array([[0, 1], [1, -1]]), np.array([[-2.0, -1.0], [-3.0, -np.inf]]))
+    assert below.items.tolist() == [[0, 1, 2], [1, 2, -1]]
+    assert below.totals.tolist() == [[-2.0, -1.0, -1.0], [-3.0, -3.0, -np.inf]]
+    assert children.above(1)[0].tolist() == [0, 1]
 
 
 def test_labels_may_propose_labels(vectors):
@@ -179,3 +182,22 @@ def test_the_chain_follows_candidates_whatever_the_order():
     assert cascade_chain({"z": last, "y": middle, "x": meta}) == ["x", "y", "z"]
     assert cascade_chain({"x": FreeSettings(**free)}) == []
     assert cascade_chain({"z": last, "w": last, "y": middle, "x": meta}) == []
+
+
+def test_probabilities_of_the_first_level_are_propagated_over_its_graph(network, vectors):
+    graph = sparse.random(4, 4, density=0.7, random_state=np.random.default_rng(3), format="csr", dtype=np.float32)
+    graph = sparse.csr_matrix(graph + 0.1 * sparse.identity(4, dtype=np.float32))
+    plain = slow_parts(network, vectors, {})
+    network.spaces["coarse"] = replace(network.spaces["coarse"], graph=graph)
+    found = make(network, 30).answers(queries(network, vectors)).best(LABEL_COUNT, None)
+    head, dense = network.head("first"), graph.toarray()
+    logits = (vectors @ head.table.T / head.temperature() + head.bias).detach().numpy().astype(np.float64)
+    spread = np.zeros_like(logits)
+    for row in range(len(logits)):
+        for group in range(4):
+            for other in range(4):
+                spread[row, other] += dense[group, other] / (1 + np.exp(-logits[row, group]))
+    first = np.log(np.minimum(spread, 1))[:, network.spaces["coarse"].group_of]
+    totals = np.exp(first + plain["second"] + plain["labels"])
+    assert np.array_equal(found.ids, np.argsort(-totals, axis=1, kind="stable"))
+    np.testing.assert_allclose(found.scores, -np.sort(-totals, axis=1), rtol=1e-4, atol=1e-30)

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from megalabel.encoders import BagEncoder
-from megalabel.heads import FreeSettings
+from megalabel.errors import SettingError
+from megalabel.heads import FreeSettings, TextSettings
 from megalabel.network import Network
 from megalabel.network.gradcache import GradientCache
 from megalabel.recipes import load_recipe
@@ -62,3 +63,11 @@ def test_layers_that_heads_read_are_trained(chunk):
     assert network.tapped(vectors, "encoder", "high").tolist() == [[1.0], [8.0], [27.0]]
     vectors.sum().backward()
     assert network.encoder.weight.grad.item() == 42
+
+
+def test_two_encoders_of_a_head_have_vectors_of_one_size():
+    bags = {
+        name: BagEncoder(None, dim=dim, words=64, bigrams=0, characters=0) for name, dim in (("text", 8), ("label", 6))
+    }
+    with pytest.raises(SettingError, match="the vectors of text have 8 numbers, those of label 6"):
+        Network({"dual": TextSettings(label_encoder="label", loss="bce")}, bags, 6)

@@ -60,6 +60,18 @@ def test_relation_between_levels():
         labels.relation(fine)
 
 
+def test_the_graph_over_groups_is_that_of_walks_over_them_and_is_saved(tmp_path):
+    targets = sparse.csr_matrix(np.array([[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 0, 1]], dtype=np.float32))
+    space = LabelSpace("clusters", 3, MEMBERS)
+    graphed = space.with_graph(targets, seed=4)
+    expected = normalise(random_walk(space.targets(targets), seed=4))
+    assert (graphed.graph != expected).nnz == 0 and graphed.graph.shape == (3, 3)
+    grown = graphed.grown(np.array([2, 0]))
+    grown.save(tmp_path / "clusters")
+    again = load_spaces(tmp_path, ["clusters"], 6)["clusters"]
+    assert (again.graph != expected).nnz == 0 and again.group_of.tolist() == grown.group_of.tolist()
+
+
 def test_groups_of_labels_grow_and_are_saved(tmp_path):
     space = LabelSpace("clusters", 3, MEMBERS)
     assert space.group_of.tolist() == [0, 1, 0, 2]

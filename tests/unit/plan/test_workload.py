@@ -217,6 +217,42 @@ def test_partners_and_neighbours_are_encoded_too():
     assert pool < near.encoders[0].labels <= 2_000
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"kind": "text", "projection": "gated_residual", "own_projection": True, "query_matrix": True},
+        {"kind": "gated", "projection": "gated_residual", "bias": True},
+        {"kind": "gated", "projection": "tanh", "dim": 8, "query_matrix": True},
+        {"kind": "graph", "projection": "relu_residual"},
+        {"kind": "graph", "bias": True},
+        {"kind": "free", "projection": "gelu_residual"},
+    ],
+)
+def test_weights_of_heads_with_layers_for_label_texts_are_those_of_the_network(head):
+    load = load_of(heads={"h": {**head, "loss": "bce"}})
+    network = build_network(load.recipe, load.recipe.encoder.build(0), 2_000)
+    assert weight_bytes(load) == 4 * sum(part.numel() for part in network.stored().values() if part.dim())
+
+
+def test_texts_of_neighbours_in_a_label_graph_are_encoded_too():
+    loads = [
+        load_of(heads={"h": {"kind": "graph", "neighbours": near, "loss": "bce"}}, batching={"batch_size": 50})
+        for near in (1, 4, 2_000)
+    ]
+    alone, some, every = (load.encoders[0].labels for load in loads)
+    assert alone == loads[0].heads[0].pool < some < 4 * alone
+    assert every == 2_000
+
+
+def test_the_text_of_a_group_is_as_long_as_those_of_its_labels():
+    spaces = {"clusters": {"size": 100}}
+    stages = [{"name": "a", "space": "clusters", "drop": ["h"]}, {"name": "b"}]
+    first, second = load_of(
+        spaces=spaces, heads={"h": {"kind": "text", "projection": "linear", "loss": "bce"}}, stages=stages
+    ).stages()
+    assert first.sizes.label.words == pytest.approx(20 * second.sizes.label.words)
+
+
 def test_a_half_table_halves_what_a_step_over_all_labels_holds():
     sgd = {"epochs": 2, "encoder": {"kind": "adamw", "lr": 0.01}, "tables": {"kind": "sgd", "lr": 0.1}}
     loads = [

@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
 
+import megalabel as ml
 from megalabel.fusion.calibrate import expected_calibration_error
+from megalabel.recipes.load_recipe import make_recipe
+from megalabel.report import write_report
 from megalabel.report.evaluate_run import BINS, TAILS, _calibration, measure_fusion
 
 
@@ -64,3 +67,18 @@ def test_samples_mark_relevant_labels(results, data):
         assert set(sample["missed"]) == truth - right
         scores = [label["score"] for label in sample["labels"]]
         assert scores == sorted(scores, reverse=True)
+
+
+def test_a_run_whose_head_has_candidates_from_another_has_a_report(clean, tmp_path):
+    heads = {
+        "meta": {"kind": "free", "space": "clusters", "loss": "bce"},
+        "classifier": {"kind": "free", "candidates": {"from": "meta", "top": 3}, "loss": "bce"},
+    }
+    document = {
+        "name": "small", "paper": "none", "about": "none", "spaces": {"clusters": {"size": 8}}, "heads": heads,
+        "encoder": {"kind": "bag", "source": None, "options": {"dim": 16, "words": 512, "bigrams": 0, "characters": 0}},
+        "batching": {"labels": "heads", "batch_size": 64}, "training": {"epochs": 1, "encoder": {"lr": 0.01}},
+    }  # fmt: skip
+    model = ml.train(make_recipe(document), clean, tmp_path / "run")
+    write_report(tmp_path / "run", model, clean)
+    assert (tmp_path / "run" / "report.html").is_file()
