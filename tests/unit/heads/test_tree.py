@@ -11,7 +11,7 @@ from sklearn.svm import LinearSVC
 from megalabel.errors import DataError, SettingError
 from megalabel.graphs import partition, pifa
 from megalabel.heads.live import Live
-from megalabel.heads.sparse import label_tree
+from megalabel.heads.sparse import label_tree, tree_level
 from megalabel.heads.tree import Tree, TreeSettings
 
 EXACT = {"prune": 0.0, "tolerance": 1e-9, "passes": 100_000}
@@ -104,7 +104,7 @@ def test_teacher_forcing_keeps_positives():
 
 
 @pytest.mark.parametrize("trees", [1, 3])
-def test_a_full_beam_equals_exhaustive_scoring(trees):
+def test_a_full_beam_equals_exhaustive_scoring(trees, monkeypatch):
     tree, x, _ = fitted(trees=trees, beam=1000)
     expected = naive_scores(tree, x)
     found = tree.search(x, 40)
@@ -113,6 +113,9 @@ def test_a_full_beam_equals_exhaustive_scoring(trees):
     every = np.tile(np.arange(40), (x.shape[0], 1))
     np.testing.assert_allclose(tree.scores(x, every), expected, atol=1e-5)
     assert np.array_equal(np.take_along_axis(tree.scores(x, every), found.ids, axis=1), found.scores)
+    for lookup in (0, 10**9):  # all children of a parent are added up, or nodes one by one
+        monkeypatch.setattr(tree_level, "_LOOKUP", lookup)
+        assert np.array_equal(tree.scores(x, found.ids[:, :3]), found.scores[:, :3])
 
 
 def test_a_narrow_beam_scores_what_it_finds_as_a_full_one_does():
