@@ -37,7 +37,8 @@ def label_features_text(table: Table, stored: dict[str, Any], where: str) -> str
         for name, each in ratios.items()
     )
     first = stored["rows"][0]
-    steps = f"{first['steps']} steps, {first['rounds']} round(s), one thread"
+    rounds = sorted({row["rounds"] for row in stored["rows"]})
+    steps = f"{first['steps']} steps, median of {' or '.join(map(str, rounds))} round(s), one thread"
     about = "Memory is what the training adds to the data and the libraries."
     return f"{spans}.\n\n{table(head, lines)}\n{about} {steps}; {where}.\n"
 
