@@ -84,9 +84,9 @@ def with_minilm(name: str, recipe: str) -> Row:
                  "stages.ance.batching.refresh.every_steps=100"],
         "ngame": ["training.warmup_steps=20", "stages.extreme.training.warmup_steps=20"],
         "dexml": ["batching.batch_size=512", "training.encoder.lr=5e-5"],
-        "lightxml": ["heads.classifier.candidates.top=10", "batching.batch_size=64",
+        "lightxml": ["encoder.query_length=32", "heads.classifier.candidates.top=10", "batching.batch_size=64",
                      "training.tables={kind: lazy_adamw, lr: 1e-3}", "training.averaging.every_steps=100"],
-        "cascadexml": three_levels(),
+        "cascadexml": ["encoder.query_length=32", *three_levels()],
     }.get(recipe, [])  # fmt: skip
     return Row(f"{name}, MiniLM", recipe, (*(f"{place}.source=minilm" for place in places), FEW_ROWS, *short))
 

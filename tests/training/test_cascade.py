@@ -2,11 +2,17 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from megalabel import Model, load, train
 from megalabel.errors import MegalabelError
+from megalabel.network.spaces import LabelSpace
 from megalabel.plan import plan
+from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import make_recipe
+from megalabel.training.loop import Loop
+from megalabel.training.phase import Texts
+from megalabel.types import LABELS
 
 RECIPE = {
     "name": "mine",
@@ -133,3 +139,31 @@ def test_the_plan_counts_a_cascade():
     searched = plan(recipe, points=10_000, labels=1_000_000).workload.searched
     assert searched == 16 * (100 + 2 * 100 + 3 * 100)
     assert narrow < full / 10
+
+
+def test_the_loss_of_every_level_reaches_its_vectors_and_the_encoder(data):
+    recipe = make_recipe(RECIPE)
+    encoders = build_encoders(recipe, data)
+    groups = {"fine": np.arange(24) // 3, "coarse": np.arange(24) // 9}
+    spaces = {LABELS: LabelSpace(LABELS, 24)}
+    for name, group_of in groups.items():
+        cells = np.ones(24, dtype=np.float32), (group_of, np.arange(24))
+        spaces[name] = LabelSpace(name, int(group_of.max()) + 1, sparse.csr_matrix(cells))
+    network = build_network(recipe, encoders, spaces)
+    texts = Texts.of(data, encoders)
+    loop = Loop(recipe, network, data.train, texts.train, texts.labels)
+    rows = np.arange(16)
+    batch = loop._with_spaces(loop._builder().build(rows, rng=np.random.default_rng(0)))
+    for name in network.heads:
+        network.zero_grad()
+        loop.stepper.losses(batch, texts.train.take(rows), texts.labels)[name].backward()
+        touched = [each for each in network.heads if network.head(each).table.grad is not None]
+        assert touched == [name]  # candidates are chosen without a gradient
+        assert network.head(name).table.grad.to_dense().abs().sum() > 0
+        assert network.encoder.table.grad.to_dense().abs().sum() > 0
+    truth = loop.truth
+    for name in ("second", "labels"):  # teacher forcing: whatever is proposed, positives are among the candidates
+        space = network.space(name).name
+        view = loop.stepper.proposals[name].view(rows, np.full((len(rows), 1), -1))
+        for row in range(len(rows)):
+            assert set(truth[space][row].indices) <= set(view.candidates[row].tolist())

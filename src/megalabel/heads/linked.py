@@ -51,6 +51,8 @@ class LinkedSettings(FreeSettings):
     @model_validator(mode="after")
     def _check_links(self) -> Self:
         self.require(self.links is not None, "scale", "links is null, so all links have weight 1")
+        if self.links is not None and self.scale >= self.links:
+            raise ValueError("scale must be below links: otherwise all links begin, and stay, at the weight 1")
         if self.candidates is None:
             raise ValueError("a head of kind linked needs candidates: {from: HEAD, top: N}, from a head over groups")
         if self.candidates.graph:

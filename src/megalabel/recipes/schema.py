@@ -240,6 +240,8 @@ class Recipe(Settings):
                 raise ValueError(f"heads.{name}.candidates: {source!r} is not trained in this step, it has no loss")
             if self.dense_heads[source].space is None and head.space is not None:
                 raise ValueError(f"heads.{name}.candidates: labels cannot propose groups of labels")
+            if head.reads_paths and (self.dense_heads[source].space is None or self.dense_heads[source].candidates):
+                raise ValueError(f"heads.{name}.candidates: {source!r} does not score all groups of a space")
         if self.stages:
             return self
         trained = [head for head in self.label_heads.values() if head.loss is not None]

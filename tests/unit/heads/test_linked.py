@@ -142,9 +142,10 @@ def test_a_label_without_links_belongs_to_its_group():
         ({"loss": "softmax"}, "needs the loss bce"),
         ({"space": "groups"}, "scores the labels themselves"),
         ({"links": None, "scale": 2.0}, "scale has no effect"),
+        ({"links": 5, "scale": 5.0}, "scale must be below links"),
         ({"candidates": {"from": "meta", "top": 2, "graph": True}}, "graph has no effect"),
     ],
 )
 def test_refusals(settings, message):
     with pytest.raises(ValidationError, match=message):
-        LinkedSettings(**{**BASE, "links": 3, **settings})
+        LinkedSettings(**{**BASE, "links": 300, **settings})
