@@ -44,6 +44,7 @@ SYSTEMS = {
     "LightXML": "lightxml-cpu",
     "CascadeXML": "cascadexml-cpu",
     "ELIAS": "elias-cpu",
+    "XR-Transformer": "xr-transformer-cpu",
 }
 ROWS = [Row(name, recipe, (FEW_ROWS,)) for name, recipe in SYSTEMS.items()]
 FLAGSHIP = Row("auto", "auto")
@@ -58,8 +59,9 @@ TRANSFORMERS = {
     "UniDEC": "unidec",
     "LightXML": "lightxml",
     "CascadeXML": "cascadexml",
+    "XR-Transformer": "xr-transformer",
 }
-TREES = ("LightXML, MiniLM", "CascadeXML, MiniLM")
+TREES = ("LightXML, MiniLM", "CascadeXML, MiniLM", "XR-Transformer, MiniLM")
 
 
 def three_levels() -> list[str]:
@@ -86,6 +88,8 @@ def with_minilm(name: str, recipe: str) -> Row:
         "lightxml": ["encoder.query_length=32", "heads.classifier.candidates.top=10", "batching.batch_size=64",
                      "training.tables={kind: lazy_adamw, lr: 1e-3}", "training.averaging.every_steps=100"],
         "cascadexml": ["encoder.query_length=32", *three_levels()],
+        "xr-transformer": ["encoder.query_length=32", "batching.batch_size=64",
+                           "training.tables={kind: lazy_adamw, lr: 1e-3}"],
     }.get(recipe, [])  # fmt: skip
     return Row(f"{name}, MiniLM", recipe, (*(f"{place}.source=minilm" for place in places), FEW_ROWS, *short))
 

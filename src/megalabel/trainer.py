@@ -33,7 +33,7 @@ from megalabel.model.store import (
     save_head_tensors,
 )
 from megalabel.network.fit import fit_heads, fit_ngrams
-from megalabel.network.spaces import LabelSpace, build_spaces, group_dataset, load_spaces
+from megalabel.network.spaces import LabelSpace, build_spaces, group_dataset, load_spaces, over_groups
 from megalabel.network.texts import TextTokens
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_encoders, build_network
@@ -198,7 +198,7 @@ class _Run:
             name = f"{part}-{stage.name}" if self.recipe.stages else part
             source = self._source(recipe, folders)
             known, staged = self._spaces(stage, recipe, data, source)
-            spaces = known if recipe.space is None else {LABELS: LabelSpace(LABELS, known[recipe.space].size)}
+            spaces = known if recipe.space is None else over_groups(known, recipe.space)
             count = epochs.get(stage.name, recipe.training.epochs)
             trained.append(self._phase(recipe, staged, spaces, name, count, source))
             epoch = trained[0][1]["epoch"]

@@ -44,6 +44,11 @@ OWN = {  # rates and rhythms that are made for hundreds of thousands of steps
         "spaces.words.leaf=8",
     ],
     "cascadexml": ["training.epochs=12", "training.tables.lr=0.02", "encoder.options={pooling: mean}"],
+    "xr-transformer": [
+        "training.epochs=6",
+        "training.tables={kind: lazy_adamw, lr: 0.01}",
+        "encoder.options={pooling: mean}",
+    ],
     "inceptionxml-lf": ["encoders.label.options.dim=80", "heads.classifier.detach_epochs=5"],
     "inceptionxml-lf-cpu": ["encoders.label.options.dim=384"],
     "renee": ["training.epochs=8", "training.tables.lr=0.02", "heads.one_vs_all.query_dropout=0.2"],

@@ -308,9 +308,10 @@ class DenseHead(nn.Module):
     def init(self, data: InitData) -> None:
         """Set table and bias before the first step.
 
-        The bias is set so that the mean score of the label over the train points is the log of its frequency,
-        log((n_l + 1) / (N + 1)), with n_l the sum of its relevance. The loss then starts at a few units even with
-        thousands of negatives, and does not mislead an adaptive optimiser in its first steps.
+        The bias is set so that the mean score of the label over the train points is what the loss begins with: the
+        log of its frequency, log((n_l + 1) / (N + 1)), with n_l the sum of its relevance, or minus the margin of a
+        squared hinge. The loss then starts at a few units even with thousands of negatives, and does not mislead an
+        adaptive optimiser in its first steps.
         """
         mean = self.init_table(data)
         if self.bias is None:
@@ -321,7 +322,9 @@ class DenseHead(nn.Module):
         scores = data.label_vectors() @ mean.to(data.label_vectors().device)
         targets, shard = data.targets, data.shard
         counts = np.bincount(targets.indices, targets.data, minlength=self.size)[shard.start : shard.stop]
-        wanted = torch.from_numpy(np.log((counts + 1) / (targets.shape[0] + 1))).to(scores)
+        shares = (counts + 1) / (targets.shape[0] + 1)
+        first = np.log(shares) if self.settings.loss is None else self.settings.loss.first_scores(shares)
+        wanted = torch.from_numpy(first).to(scores)
         self.bias.copy_(wanted - scores)
 
     def init_table(self, data: InitData) -> Tensor | None:

@@ -18,7 +18,7 @@ from megalabel.errors import DataError, SettingError
 from megalabel.graphs import pifa
 from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
 from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
-from megalabel.heads.sparse.label_tree import BELOW, Level, Solver, grow_tree, paths, root
+from megalabel.heads.sparse.label_tree import BELOW, Level, Solver, grow_tree, join, paths, root, row_lengths, unit_rows
 from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
 from megalabel.settings import NonNegative, NonNegativeInt, PositiveFloat
 from megalabel.types import TopK
@@ -45,14 +45,14 @@ class TreeSettings(RowSettings):
     """Sparse linear rankers in a tree of labels."""
 
     kind: Literal["tree"] = "tree"
-    vectors: str | None = None  # dense head whose query vectors stand beside the n-grams
+    vectors: str | None = None  # dense head whose query vectors stand beside the n-grams and cluster the labels
     leaf: PositiveInt = 100  # largest number of labels of a cluster
     branches: Annotated[int, Field(ge=2)] = 16  # largest number of children of a node, a power of two
     trees: PositiveInt = 1  # each with clusters of its own; their scores are averaged
     C: PositiveFloat = 1.0  # weight of the errors of positive rows
     C_negative: PositiveFloat = 1.0  # that of negative rows
     mined: NonNegativeInt = 0  # nodes the tree so far ranks best, whose children are trained on a row too
-    prune: NonNegative = 0.1  # smaller weights are dropped
+    prune: NonNegative = 0.1  # smaller weights of n-grams are dropped
     beam: PositiveInt = 10  # nodes of a level whose children are scored
     feature_keys: ClassVar[tuple[str, ...]] = ("vectors",)
 
@@ -75,8 +75,8 @@ class TreeSettings(RowSettings):
         dense = 0 if self.vectors is None else workload.head_dim(self.vectors)
         per_label = points * workload.ngrams_per_text * _UNPRUNED + dense
         held = in_main_memory("weights of the tree", self.trees * workload.labels * per_label, _WEIGHT_BYTES, pieces=3)
-        cells = workload.points * workload.labels_per_point * (workload.ngrams_per_text + dense)
-        means = in_main_memory("features of labels", cells, 2 * 8, pieces=2)
+        cells = workload.points * workload.labels_per_point * workload.ngrams_per_text * 4
+        means = in_main_memory("features of labels", cells if dense == 0 else workload.labels * dense, 4, pieces=2)
         return replace(super().cost(workload), held=(held,), fitting=(means,))
 
     def load(self, folder: str | PathLike[str]) -> Tree:
@@ -90,8 +90,10 @@ class TreeSettings(RowSettings):
             vectors=self.vectors, leaf=self.leaf, branches=self.branches, trees=self.trees, C=self.C,
             C_negative=self.C_negative, mined=self.mined, prune=self.prune, beam=self.beam, seed=data.seed,
         )  # fmt: skip
-        rows = tree.features(lambda name: data.features(name, train))
-        return tree.fit(rows, train.without(train.filter).targets, train.excluded())
+        rows = data.features(NGRAMS, train)
+        vectors = None if self.vectors is None else np.asarray(data.features(self.vectors, train))
+        assert sparse.issparse(rows)
+        return tree.fit(rows, train.without(train.filter).targets, train.excluded(), vectors)
 
 
 class Tree(FittedHead):
@@ -129,7 +131,7 @@ class Tree(FittedHead):
         C: weight of the errors of positive rows against the size of the weights.
         C_negative: that of the errors of negative rows.
         mined: best-ranked nodes of a row whose children it trains; 0 for teacher forcing alone.
-        prune: weights smaller than this are dropped after training; 0 keeps all.
+        prune: weights of n-grams smaller than this are dropped after training; 0 keeps all.
         beam: nodes of each level whose children are scored.
         tolerance: stop when no row of a node violates its optimum by more.
         passes: largest number of passes over the rows of a node.
@@ -170,15 +172,14 @@ class Tree(FittedHead):
     def features(self, read: Callable[[str], Any]) -> sparse.csr_matrix:
         """Return the features of texts [n, F]: n-grams and, beside them, vectors of length 1; ``read`` by name."""
         rows: sparse.csr_matrix = read(NGRAMS)
-        if self.vectors is None:
-            return rows
-        vectors = np.asarray(read(self.vectors), dtype=np.float32)
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        unit = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-        return sparse.csr_matrix(sparse.hstack([rows, sparse.csr_matrix(unit)], format="csr"))
+        return rows if self.vectors is None else join(rows, unit_rows(read(self.vectors)))
 
     def fit(
-        self, rows: sparse.csr_matrix, targets: sparse.csr_matrix, exclude: sparse.csr_matrix | None = None
+        self,
+        rows: sparse.csr_matrix,
+        targets: sparse.csr_matrix,
+        exclude: sparse.csr_matrix | None = None,
+        vectors: NDArray[np.float32] | None = None,
     ) -> Self:
         """Cluster the labels and train the rankers.
 
@@ -186,6 +187,8 @@ class Tree(FittedHead):
             rows: [N, F] training rows.
             targets: [N, L] relevance in (0, 1].
             exclude: [N, L] pairs that are neither right nor wrong.
+            vectors: [N, d] dense features beside the rows. Labels are then clustered by these alone, and queries have
+                both, side by side.
         """
         self._check()
         x = as_rows(rows, "rows")
@@ -196,8 +199,9 @@ class Tree(FittedHead):
         if y.nnz == 0 or not (np.all(y.data > 0) and np.all(y.data <= 1)):
             raise DataError("targets must hold relevance in (0, 1], at least one")
         out = no_cells(shape) if exclude is None else as_targets(exclude, "exclude", shape)
-        means = pifa(x, y)
-        trees = partial(grow_tree, x, y, out, means, leaf=self.leaf, branches=self.branches, mined=self.mined)
+        dense = np.empty((x.shape[0], 0), dtype=np.float32) if vectors is None else unit_rows(vectors)
+        means = pifa(x if vectors is None else dense, y)
+        trees = partial(grow_tree, x, dense, y, out, means, leaf=self.leaf, branches=self.branches, mined=self.mined)
         solver = Solver((float(self.C), float(self.C_negative)), self.tolerance, self.passes, float(self.prune))
         self.trees_ = [trees(solver=solver, seed=self.seed + number) for number in range(self.trees)]
         return self
@@ -285,8 +289,8 @@ class Tree(FittedHead):
                 weights = sparse.csr_matrix(last.weights[new.ids])
                 bias, parent = last.bias[new.ids], last.parent[new.ids]
             else:
-                norm = float(np.median(_lengths(last.weights[new.rare])))
-                lengths = np.maximum(_lengths(rows), np.finfo(np.float32).tiny)
+                norm = float(np.median(row_lengths(last.weights[new.rare])))
+                lengths = np.maximum(row_lengths(rows), np.finfo(np.float32).tiny)
                 weights = sparse.csr_matrix(sparse.diags(norm / lengths) @ rows, dtype=np.float32)
                 bias = np.full(len(new.texts), np.median(last.bias[new.rare]), dtype=np.float32)
                 parent = self._clusters(levels, self._queries(rows)).ids[:, 0]
@@ -392,8 +396,3 @@ class TreeAnswers:
     def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
         """Score the candidates only."""
         return self.tree.scores(self.queries, candidates)
-
-
-def _lengths(rows: sparse.csr_matrix) -> NDArray[np.float32]:
-    lengths: NDArray[np.float32] = np.sqrt(np.asarray(rows.power(2).sum(axis=1), dtype=np.float32)).ravel()
-    return lengths

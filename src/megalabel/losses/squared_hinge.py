@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch.nn.functional import relu
 
@@ -15,6 +16,7 @@ from megalabel.losses.streaming.streams import SeparableStream
 from megalabel.settings import NonNegative
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from megalabel.ranks import Ranks
@@ -32,6 +34,10 @@ class SquaredHingeSettings(LossWithBCE):
     def row_loss(self) -> SquaredHinge:
         """Return the loss of this kind."""
         return SquaredHinge(margin=self.margin, reduction=self.reduction)
+
+    def first_scores(self, shares: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return minus the margin: negatives begin where their loss ends."""
+        return np.full_like(shares, -self.margin)
 
     def row_cost(self) -> tuple[int, int]:
         """Return one pass and three products: cells are independent."""

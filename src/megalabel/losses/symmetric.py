@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 from torch.nn.functional import logsigmoid
 
@@ -14,6 +15,7 @@ from megalabel.settings import Fraction, Settings
 from megalabel.types import Loss, Targets
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from megalabel.types import Positives
@@ -31,6 +33,10 @@ class SymmetricSettings(Settings):
     def row_loss(self) -> RowLoss:
         """Return the loss of this kind, one number per row."""
         raise NotImplementedError
+
+    def first_scores(self, shares: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the mean score that each label should begin with, given its share of the train points."""
+        return np.asarray(np.log(shares))
 
     def log_probabilities(self, scores: Tensor) -> Tensor:
         """Return the log of the probability of each label [B, P] that scores trained with it stand for."""

@@ -36,6 +36,7 @@ __all__ = [
     "check_nesting",
     "group_dataset",
     "load_spaces",
+    "over_groups",
     "with_finer",
 ]
 
@@ -271,6 +272,24 @@ def check_nesting(settings: Mapping[str, PartitionSettings]) -> None:
         finer = None if space.of is None else settings[space.of]
         if finer is not None and space.size and finer.size and space.size >= finer.size:
             raise ValueError(f"spaces.{name}.size must be below that of {space.of!r}, whose clusters it joins")
+
+
+def over_groups(spaces: Mapping[str, LabelSpace], name: str) -> dict[str, LabelSpace]:
+    """Return the spaces of a stage over the groups of one of them: these are its labels; the others group them.
+
+    >>> fine, coarse = ([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]], [[1, 1, 0, 1], [0, 0, 1, 0]])
+    >>> spaces = {
+    ...     key: LabelSpace(key, len(rows), sparse.csr_matrix(np.array(rows, dtype=np.float32)))
+    ...     for key, rows in (("fine", fine), ("coarse", coarse))
+    ... }
+    >>> staged = over_groups(spaces, "fine")
+    >>> staged["labels"].size, staged["coarse"].members.toarray().tolist()
+    (3, [[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    """
+    groups = spaces[name]
+    others = {key: space for key, space in spaces.items() if key != name and space.members is not None}
+    coarser = {key: LabelSpace(key, space.size, space.relation(groups)) for key, space in others.items()}
+    return {LABELS: LabelSpace(LABELS, groups.size), **coarser}
 
 
 def group_dataset(data: Dataset, space: LabelSpace) -> Dataset:

@@ -309,7 +309,7 @@ class Workload:
 
     def _space_size(self, head: DenseSettings) -> int:
         """Return the labels or groups that a head scores."""
-        if head.space is None or self.recipe.space is not None:
+        if head.space is None:
             return self.labels
         return self.recipe.spaces[head.space].count(self.labels)
 

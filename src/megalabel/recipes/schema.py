@@ -128,6 +128,9 @@ class Recipe(Settings):
         if not last:  # heads that train no encoder are fitted at the end, and only there are scores put together
             heads = {name: head for name, head in heads.items() if name not in self.fitted_heads}
             document["predict"] = {}
+        if stage.space is not None:  # the groups are the labels of the stage
+            heads = {name: head | {"space": None} if head.get("space") == stage.space else head
+                     for name, head in heads.items()}  # fmt: skip
         document["heads"] = heads
         read = {head.get(key) for head in heads.values() for key in ("encoder", "label_encoder")}
         first = next(iter(self.encoders))
@@ -214,8 +217,8 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _check_stage_space(self) -> Self:
         for name, head in self.dense_heads.items():
-            if self.space is not None and head.space is not None:
-                raise ValueError(f"heads.{name}.space: the groups of {self.space!r} are the labels of this stage")
+            if self.space and head.space and self.space not in with_finer(self.spaces, [head.space]):
+                raise ValueError(f"heads.{name}.space must be made of {self.space!r}, the labels of this stage")
         return self
 
     @model_validator(mode="after")

@@ -9,8 +9,9 @@ from scipy import sparse
 from sklearn.svm import LinearSVC
 
 from megalabel.errors import DataError, SettingError
+from megalabel.graphs import partition, pifa
 from megalabel.heads.live import Live
-from megalabel.heads.sparse import label_tree
+from megalabel.heads.sparse import label_tree, tree_level
 from megalabel.heads.tree import Tree, TreeSettings
 
 EXACT = {"prune": 0.0, "tolerance": 1e-9, "passes": 100_000}
@@ -103,7 +104,7 @@ def test_teacher_forcing_keeps_positives():
 
 
 @pytest.mark.parametrize("trees", [1, 3])
-def test_a_full_beam_equals_exhaustive_scoring(trees):
+def test_a_full_beam_equals_exhaustive_scoring(trees, monkeypatch):
     tree, x, _ = fitted(trees=trees, beam=1000)
     expected = naive_scores(tree, x)
     found = tree.search(x, 40)
@@ -112,6 +113,9 @@ def test_a_full_beam_equals_exhaustive_scoring(trees):
     every = np.tile(np.arange(40), (x.shape[0], 1))
     np.testing.assert_allclose(tree.scores(x, every), expected, atol=1e-5)
     assert np.array_equal(np.take_along_axis(tree.scores(x, every), found.ids, axis=1), found.scores)
+    for lookup in (0, 10**9):  # all children of a parent are added up, or nodes one by one
+        monkeypatch.setattr(tree_level, "_LOOKUP", lookup)
+        assert np.array_equal(tree.scores(x, found.ids[:, :3]), found.scores[:, :3])
 
 
 def test_a_narrow_beam_scores_what_it_finds_as_a_full_one_does():
@@ -253,7 +257,15 @@ def test_vectors_stand_beside_ngrams():
     assert rows.shape == (x.shape[0], x.shape[1] + 6)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(rows.toarray()[:, x.shape[1] :], unit, atol=1e-6)
-    assert tree.fit(rows, y).search(rows, 1).ids.shape == (x.shape[0], 1)
+    plain = Tree(leaf=40, **EXACT).fit(rows, y).trees_[0][0]  # one cluster, so the same rows for every label
+    beside = Tree(leaf=40, vectors="dual", **EXACT).fit(x, y, vectors=vectors).trees_[0][0]
+    np.testing.assert_allclose(plain.weights.toarray(), beside.weights.toarray(), atol=1e-4)
+    tree = Tree(leaf=4, branches=4, vectors="dual", mined=2, prune=0.2).fit(x, y, vectors=vectors)
+    last = tree.trees_[0][-1]
+    assert np.array_equal(last.parent, partition(pifa(unit, y), size=4, seed=0))
+    assert last.weights[:, x.shape[1] :].nnz > 0.9 * 6 * 40  # not pruned
+    assert abs(last.weights[:, : x.shape[1]].data).min() >= 0.2
+    assert tree.search(rows, 1).ids.shape == (x.shape[0], 1)
 
 
 def test_mistakes_are_one_line():

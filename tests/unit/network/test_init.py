@@ -35,6 +35,13 @@ def test_mean_score_of_a_label_is_the_log_of_its_frequency(data, init):
     torch.testing.assert_close(scores.mean(dim=0), expected, atol=1e-3, rtol=1e-3)
 
 
+def test_mean_score_of_a_squared_hinge_is_minus_its_margin(data):
+    head, queries, _ = started(data, "heads.classifier.loss={kind: squared_hinge, margin: 0.5}")
+    vectors, bias = head.labels(None, None)
+    scores = head.query(queries) @ vectors.T / head.temperature() + bias
+    torch.testing.assert_close(scores.mean(dim=0), torch.full((len(data.labels),), -0.5), atol=1e-3, rtol=1e-3)
+
+
 @pytest.mark.parametrize("bias", ["true", "false"])
 def test_vectors_start_at_the_size_of_queries_whatever_the_temperature(data, bias):
     change = ["heads.classifier.init=text", f"heads.classifier.bias={bias}"]

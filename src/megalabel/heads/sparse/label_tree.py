@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from megalabel.heads.sparse.tree_level import TreeLevel
 
-__all__ = ["BELOW", "Level", "Solver", "grow_tree", "paths", "root"]
+__all__ = ["BELOW", "Level", "Solver", "grow_tree", "join", "paths", "root", "row_lengths", "unit_rows"]
 
 BELOW = np.float32(-2.0)  # bias of a node without positive rows
 _PARENTS = 8  # parents whose children are trained per task
@@ -61,6 +61,7 @@ class Solver:
 
 def grow_tree(
     x: sparse.csr_matrix,
+    dense: NDArray[np.float32],
     y: sparse.csr_matrix,
     exclude: sparse.csr_matrix,
     vectors: sparse.csr_matrix | NDArray[np.float32],
@@ -74,7 +75,8 @@ def grow_tree(
     """Return the levels of one tree, trained from the top; the last is that of the labels.
 
     Args:
-        x: [N, F] training rows.
+        x: [N, F] sparse features of the training rows.
+        dense: [N, d] dense features beside them; d may be 0.
         y: [N, L] relevance in (0, 1].
         exclude: [N, L] pairs that are neither right nor wrong.
         vectors: [L, d] of the labels, by which they are clustered.
@@ -91,22 +93,30 @@ def grow_tree(
     for parent, size in zip(parents[:0:-1], sizes[-2:0:-1], strict=True):
         targets.append(_grouped(targets[-1], parent, size))
     rows_of = sparse.csr_matrix(np.ones((x.shape[0], 1), dtype=np.float32))
-    beam = root(x.shape[0])
+    beam, joined = root(x.shape[0]), join(x, dense) if mined else x
     levels: list[Level] = []
     for depth, parent in enumerate(parents):
         labels = depth == len(parents) - 1
         known = targets[len(parents) - 1 - depth]
-        level = _solve(x, rows_of, parent, known, exclude if labels else no_cells(known.shape), solver, seed)
+        level = _solve(x, dense, rows_of, parent, known, exclude if labels else no_cells(known.shape), solver, seed)
         levels.append(level)
         rows_of = known
         if mined and not labels:
-            beam = level.searched.search(x, beam, mined)
+            beam = level.searched.search(joined, beam, mined)
             rows_of = sparse.csr_matrix(known + _cells(beam.ids, known.shape))
     return levels
 
 
+def join(x: sparse.csr_matrix, dense: NDArray[np.float32]) -> sparse.csr_matrix:
+    """Return sparse and dense features [N, F + d] side by side."""
+    if dense.shape[1] == 0:
+        return x
+    return sparse.csr_matrix(sparse.hstack([x, sparse.csr_matrix(dense)], format="csr"), dtype=np.float32)
+
+
 def _solve(
     x: sparse.csr_matrix,
+    dense: NDArray[np.float32],
     rows_of: sparse.csr_matrix,
     parent: NDArray[np.int64],
     y: sparse.csr_matrix,
@@ -125,8 +135,9 @@ def _solve(
 
     def work(start: int, stop: int) -> tuple[NDArray[Any], ...]:
         return solve_children(
-            start, stop, (x.indptr, x.indices, x.data), (by_parent.indptr, by_parent.indices), children, positives,
-            (out.indptr, out.indices), x.shape[1], solver.costs, seed, solver.tolerance, solver.passes, solver.prune,
+            start, stop, (x.indptr, x.indices, x.data), dense, (by_parent.indptr, by_parent.indices), children,
+            positives, (out.indptr, out.indices), x.shape[1], solver.costs, seed, solver.tolerance, solver.passes,
+            solver.prune,
         )  # fmt: skip
 
     parts = in_blocks(work, parents, _PARENTS, "training", unit="nodes")
@@ -134,7 +145,7 @@ def _solve(
     indptr = np.concatenate([[0], np.cumsum(sizes)])
     back = np.empty_like(nodes)
     back[nodes] = np.arange(len(nodes))
-    matrix = sparse.csr_matrix((weights, columns, indptr), shape=(len(nodes), x.shape[1]))[back]
+    matrix = sparse.csr_matrix((weights, columns, indptr), shape=(len(nodes), x.shape[1] + dense.shape[1]))[back]
     matrix.sort_indices()
     bias = biases[back]
     bias[np.diff(by_node.indptr) == 0] = BELOW
@@ -172,3 +183,17 @@ def _cells(ids: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_matrix:
     real = ids >= 0
     indptr = np.concatenate([[0], np.cumsum(real.sum(axis=1))])
     return sparse.csr_matrix((np.ones(int(real.sum()), dtype=np.float32), ids[real], indptr), shape=shape)
+
+
+def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the vectors scaled to length 1."""
+    rows = np.ascontiguousarray(vectors, dtype=np.float32)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return unit
+
+
+def row_lengths(rows: sparse.csr_matrix) -> NDArray[np.float32]:
+    """Return the length of each sparse row."""
+    lengths: NDArray[np.float32] = np.sqrt(np.asarray(rows.power(2).sum(axis=1), dtype=np.float32)).ravel()
+    return lengths

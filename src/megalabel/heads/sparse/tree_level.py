@@ -10,6 +10,7 @@ import numpy as np
 from megalabel.compiled import compiled
 from megalabel.heads.sparse.heap import push, sort_heap
 from megalabel.heads.sparse.in_blocks import in_blocks
+from megalabel.heads.sparse.inverted_index import score
 from megalabel.heads.sparse.rows import no_cells
 from megalabel.types import TopK
 
@@ -21,6 +22,7 @@ __all__ = ["TreeLevel"]
 
 _BLOCK = 256  # queries per task
 _PARENTS = 512  # parents per task
+_LOOKUP = 12  # steps to find a feature of a parent
 _INF = np.float32(np.inf)
 
 
@@ -42,7 +44,7 @@ class TreeLevel:
     def __init__(
         self, weights: sparse.csr_matrix, bias: NDArray[np.float32], parent: NDArray[np.int64], parents: int
     ) -> None:
-        self.parent, self.bias = parent, bias
+        self.weights, self.parent, self.bias = weights, parent, bias
         self.nodes = np.argsort(parent, kind="stable")  # children of a parent are neighbours
         self.starts = np.searchsorted(parent[self.nodes], np.arange(parents + 1)).astype(np.int64)
 
@@ -90,8 +92,15 @@ class TreeLevel:
     ) -> NDArray[np.float32]:
         """Return the scores [Q, C] of nodes, given those of their parents; bit for bit those of the search.
 
-        Node -1 has -inf.
+        Node -1 has -inf. Wanted nodes are added up one by one, or all children of their parents are, whichever is
+        less work.
         """
+        wanted, cells = nodes.shape[1], len(self.values)
+        per_query = queries.nnz / max(1, queries.shape[0])
+        per_feature = _LOOKUP + cells / max(1, len(self.columns))
+        if wanted * cells / len(self.bias) < min(len(self.starts) - 1, wanted) * per_query * per_feature:
+            below = np.maximum(np.float32(0), np.float32(1) - score(queries, self.weights, self.bias, nodes))
+            return np.where(nodes >= 0, above - below * below * below, -_INF)
         scores = np.empty(nodes.shape, dtype=np.float32)
 
         def work(start: int, stop: int) -> None:
