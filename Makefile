@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Files of tests run side by side, in the order of tests/conftest.py.
-PARALLEL := -n logical --dist loadfile --no-loadscope-reorder
+PARALLEL := -n $(shell python3 -c "import os; print(1 + (os.cpu_count() or 1))") --dist loadfile --no-loadscope-reorder
 # Tests and demo never talk to a model hub.
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM ?= true

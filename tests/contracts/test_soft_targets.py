@@ -43,8 +43,8 @@ def test_every_loss_trains_on_them(data, kind):
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("symmetric", [None, 0.5])
 def test_the_value_of_a_target_matters(kind, symmetric):
-    one = {"k": 1} if kind == "soft_top_k" else {}
-    loss = build_loss({"kind": kind, "symmetric": symmetric, **one})
+    few = {"soft_top_k": {"k": 1}, "truncated_softmax": {"scale": 1.5}}.get(kind, {})  # of four labels
+    loss = build_loss({"kind": kind, "symmetric": symmetric, **few})
     scores = torch.tensor([[0.3, -0.2, 0.1, 0.0], [0.1, 0.4, -0.3, 0.2]], dtype=torch.float64, requires_grad=True)
     hard = torch.tensor([[1.0, 1.0, 0, 0], [0, 1, 0, 1]], dtype=torch.float64)
     soft = torch.tensor([[1.0, 0.2, 0, 0], [0, 1, 0, 0.7]], dtype=torch.float64)

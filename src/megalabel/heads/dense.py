@@ -25,21 +25,18 @@ from megalabel.settings import Dropout, NonNegativeInt, PositiveFloat, one_of
 from megalabel.types import LABELS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
 
-    from megalabel.heads.children import Below
     from megalabel.heads.cost import HeadWorkload
     from megalabel.heads.head import InitData, NewTexts, TrainTexts
     from megalabel.heads.live import Part
     from megalabel.losses.settings import LossSettings
-    from megalabel.types import View
 
     OptionalLoss: TypeAlias = LossSettings | None
 else:
     OptionalLoss = one_of(lambda: LOSSES, optional=True)
 
-__all__ = ["CandidateSettings", "DenseHead", "DenseSettings", "LabelTextSettings", "PathHead", "Points"]
+__all__ = ["CandidateSettings", "DenseHead", "DenseSettings", "LabelTextSettings", "Points"]
 
 
 class DenseSettings(HeadSettings):
@@ -395,33 +392,3 @@ class DenseHead(nn.Module):
         if not (self.search_normalise if search else self.normalise):
             return vectors
         return unit_rows(vectors)
-
-
-class PathHead(DenseHead):
-    """A head whose scores depend on the way to a label: on how the head that proposes it scores groups.
-
-    Its settings say ``reads_paths``. A step asks it for the labels that can be reached, scores a shortlist of them, and
-    lets it compute the loss.
-    """
-
-    @abstractmethod
-    def reach(self, logs: Tensor, proposed: NDArray[np.int64], truth: csr_matrix) -> Below:
-        """Return the labels [B, C] that a step can reach, the best way to each, and by which link.
-
-        Args:
-            logs: [B, groups] log p of all groups.
-            proposed: [B, top] the best groups of each row.
-            truth: [B, L] relevance; every positive that has a way is reached.
-        """
-
-    @abstractmethod
-    def shortlisted(self, reached: Below) -> NDArray[np.int64]:
-        """Return the labels [B, S] to score, padded with -1; a step adds the positives."""
-
-    @abstractmethod
-    def paths(self, logs: Tensor, reached: Below, candidates: Tensor) -> Tensor:
-        """Return the log probability [B, S] of the way to each candidate [B, S], with gradient; 0 without one."""
-
-    @abstractmethod
-    def path_loss(self, scores: Tensor, paths: Tensor, view: View) -> Tensor:
-        """Return the loss of a step, given the scores of the candidates [B, S] and the ways to them."""

@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn.functional import logsigmoid
 
 from megalabel.heads.children import Below, Children, best_items
-from megalabel.heads.dense import PathHead
 from megalabel.heads.free import FreeHead, FreeSettings
 from megalabel.heads.head import register
+from megalabel.heads.paths import PathHead
 from megalabel.losses import on_candidates
 from megalabel.settings import NonNegative, PositiveFloat
 
