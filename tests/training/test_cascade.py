@@ -167,3 +167,16 @@ def test_the_loss_of_every_level_reaches_its_vectors_and_the_encoder(data):
         view = loop.stepper.proposals[name].view(rows, np.full((len(rows), 1), -1))
         for row in range(len(rows)):
             assert set(truth[space][row].indices) <= set(view.candidates[row].tolist())
+
+
+@pytest.mark.parametrize("kind", ["free", "linked"])
+def test_groups_in_half_precision_propose_labels(data, kind):
+    """Tables may be stored in half precision; queries are not."""
+    first = {**RECIPE["heads"]["first"], "dtype": "bfloat16"}
+    labels = {**RECIPE["heads"]["labels"], "kind": kind, "candidates": {"from": "first", "top": 2}}
+    recipe = changed(
+        heads={"first": first, "labels": labels},
+        spaces={"coarse": {"size": 3}},
+        training={**RECIPE["training"], "epochs": 1, "tables": {"kind": "sgd", "lr": 0.01, "momentum": 0.0}},
+    )
+    assert train(make_recipe(recipe), data).evaluate(data).metrics["R@100"] > 0

@@ -327,7 +327,7 @@ class Step:
         settings, rows = head.settings.candidates, batch.queries.cpu().numpy()
         assert settings is not None and self.proposals is not None
         side, source = sides[settings.source], self.network.head(settings.source)
-        scores = side.queries / source.temperature() @ side.vectors.T
+        scores = side.queries / source.temperature() @ side.vectors.to(side.queries.dtype).T
         logs = source.log_probabilities(scores if side.bias is None else scores + side.bias)
         maker = self.proposals[name]
         proposed = logs.detach().topk(min(settings.top, logs.shape[1]), dim=1).indices.cpu().numpy()
