@@ -99,7 +99,7 @@ def train(recipe: str, data: str, changes: list[str], steps: int) -> int:
     torch.set_num_threads(1)
     imported = resident("VmRSS")
     order = Loop._order
-    Loop._order = lambda self: Few(order(self), steps)  # type: ignore[method-assign,assignment,return-value]
+    Loop._order = lambda self, builder: Few(order(self, builder), steps)  # type: ignore[method-assign,assignment,return-value]
     with tempfile.TemporaryDirectory() as folder:
         run(load_recipe(recipe, changes), load(data), Path(folder) / "run")
     print(json.dumps({"imported": imported, "peak": resident("VmHWM")}))

@@ -98,6 +98,7 @@ def small_document(name):
         head |= {key: value for key, value in SMALL_HEAD.items() if head.get(key) is not None}
         head |= {"size": 12, "private": 5} if head["kind"] == "shared" else {}
         head |= {"leaf": 4, "branches": 2, "beam": 2} if head["kind"] == "tree" else {}
+        head |= {"links": 40, "scale": 5.0} if head.get("links") else {}
         head |= {"detach_epochs": 1} if head.get("detach_epochs") else {}
         head |= {"candidates": head["candidates"] | {"top": 3}} if head.get("candidates") else {}
         head |= {"layer": None} if head.get("layer") else {}  # a bag has none
