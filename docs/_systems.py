@@ -48,14 +48,16 @@ def order_text(table: Table, stored: dict[str, Any]) -> str:
     names = sorted(figures, key=lambda name: -figures[name])
     own = {data: [row for row in stored["rows"] if row["data"] == data] for data in SETS}
     means = {
-        data: {name: _mean(rows, name, "all", "P@1") for name in names}
+        data: {name: _mean(rows, name, "all", "P@1") for name in names if name in {row["name"] for row in rows}}
         for data, rows in own.items()
-        if set(names) <= {row["name"] for row in rows}
     }
+    means = {data: values for data, values in means.items() if len(values) > 2}
     places = {data: _places(values) for data, values in means.items()}
-    first = _places(figures)
-    lines = [[name, f"{figures[name]:.2f}", *(f"{places[data][name]}" for data in means)] for name in names]
-    agreement = [f"{_rank_correlation(first, places[data]):.2f}" for data in means]
+    lines = [[name, f"{figures[name]:.2f}", *(str(places[data].get(name, "-")) for data in means)] for name in names]
+    agreement = [
+        f"{_rank_correlation(_places({name: figures[name] for name in values}), places[data]):.2f}"
+        for data, values in means.items()
+    ]
     lines.append(["rank correlation with the published order", "", *agreement])
     return table(["system", f"published P@1, {PUBLISHED[0]}", *(f"place, {data}" for data in means)], lines)
 
