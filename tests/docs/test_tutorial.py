@@ -4,6 +4,8 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from megalabel.__main__ import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
@@ -14,6 +16,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.extra  # 18 s
 def test_from_a_csv_to_predictions_in_ten_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert len(COMMANDS) == 10
