@@ -68,6 +68,32 @@ def small():
     ]
 
 
+@pytest.fixture
+def stopped_after(monkeypatch):
+    """Return ``run(steps, start)``: it calls ``start`` and stops the training in it after so many steps.
+
+    With ``every_step``, a checkpoint is written after every step, not only where the recipe has one.
+    """
+    from megalabel.training.loop import Loop
+
+    def run(steps, start, every_step=True):
+        plain, taken = Loop._step, []
+
+        def cut_off(self, *arguments):
+            if len(taken) == steps:
+                raise KeyboardInterrupt
+            taken.append(self.step)
+            return plain(self, *arguments)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Loop, "_step", cut_off)
+            if every_step:
+                patch.setattr("megalabel.training.phase.CHECKPOINT_SECONDS", 0.0)
+            start()
+
+    return run
+
+
 def _train_once(factory, name, recipe, data, changes):
     """Return a run folder that the first xdist worker trains and all workers share."""
     import megalabel as ml

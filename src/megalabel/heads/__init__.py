@@ -1,6 +1,7 @@
 """Heads: how texts become scores of labels. One file is one kind; :mod:`megalabel.heads.head` has the life cycle."""
 
 from megalabel.heads.dense import DenseHead, DenseSettings
+from megalabel.heads.dense.temperature import Temperature
 from megalabel.heads.free import FreeHead, FreeSettings
 from megalabel.heads.gated import GatedHead, GatedSettings
 from megalabel.heads.graph import GraphHead, GraphSettings
@@ -11,7 +12,6 @@ from megalabel.heads.memory import Memory
 from megalabel.heads.neighbours import NeighboursHead, NeighboursSettings
 from megalabel.heads.overlap import Overlap
 from megalabel.heads.shared import SharedHead, SharedSettings
-from megalabel.heads.temperature import Temperature
 from megalabel.heads.text import TextHead, TextSettings
 from megalabel.heads.text_free import TextFreeHead, TextFreeSettings
 from megalabel.heads.tree import Tree

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from megalabel.index import AnyIndex
 
-__all__ = ["Answers", "DenseAnswers", "StoredAnswers"]
+__all__ = ["Answers", "DenseAnswers", "SearchedAnswers", "StoredAnswers"]
 
 _GATHER = 1 << 24  # vector components or scores held at a time
 _DEAR = 128  # gathering one label costs about as much as this many labels in a matrix product
@@ -58,6 +58,36 @@ class DenseAnswers:
             torch.cat(parts).cpu().numpy() if parts else np.empty(candidates.shape, np.float32)
         )
         return scores
+
+
+Queries = TypeVar("Queries")
+_Queries = TypeVar("_Queries", contravariant=True)
+
+
+class Searches(Protocol[_Queries]):
+    """What searches labels for queries of some kind: rows of features, or texts."""
+
+    def search(self, queries: _Queries, k: int, exclude: sparse.csr_matrix | None = None) -> TopK:
+        """Return the k best labels of each query."""
+
+    def scores(self, queries: _Queries, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the scores [Q, C] of some labels of each query."""
+
+
+@dataclass(frozen=True)
+class SearchedAnswers(Generic[Queries]):
+    """The answers of a head that searches by itself, for given queries."""
+
+    head: Searches[Queries]
+    queries: Queries
+
+    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
+        """Search the labels."""
+        return self.head.search(self.queries, k, exclude=exclude)
+
+    def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Score the candidates only."""
+        return self.head.scores(self.queries, candidates)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from torch.nn.functional import normalize
 
 from megalabel.graphs import normalise, random_walk
 from megalabel.heads.dense import DenseHead, DenseSettings
+from megalabel.heads.dense.tables import BLOCK, TableType, embed_rows, new_table
 from megalabel.heads.head import register
-from megalabel.heads.tables import BLOCK, TableType, embed_rows, new_table
 from megalabel.settings import Dropout
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pydantic import model_validator
 from torch import nn
 
 from megalabel.heads.dense import DenseHead, LabelTextSettings
+from megalabel.heads.dense.projections import make_projection
+from megalabel.heads.dense.tables import BLOCK, embed_rows, new_table
 from megalabel.heads.head import register
-from megalabel.heads.projections import make_projection
-from megalabel.heads.tables import BLOCK, embed_rows, new_table
 from megalabel.settings import Dropout
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from torch.nn.functional import dropout, embedding_bag, relu
 
 from megalabel.graphs import normalise, random_walk
 from megalabel.heads.dense import DenseHead, LabelTextSettings
+from megalabel.heads.dense.projections import SpectralLinear, make_projection
+from megalabel.heads.dense.tables import BLOCK, embed_rows, new_table
 from megalabel.heads.head import register
-from megalabel.heads.projections import SpectralLinear, make_projection
-from megalabel.heads.tables import BLOCK, embed_rows, new_table
 from megalabel.settings import Dropout
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ costs.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
@@ -21,7 +22,7 @@ from megalabel.heads.cost import HeadCost
 from megalabel.settings import Settings, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
 
     import numpy as np
@@ -47,6 +48,7 @@ __all__ = [
     "NewTexts",
     "Queries",
     "TrainTexts",
+    "check_bounds",
     "register",
 ]
 
@@ -158,6 +160,16 @@ class FittedHead(ABC):
     @abstractmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
         """Return the head written by ``save``."""
+
+
+def check_bounds(head: FittedHead, above_zero: Sequence[str], least: Mapping[str, float]) -> None:
+    """Raise :class:`SettingError` unless these attributes are finite, above zero or at least ``least``."""
+    for name in above_zero:
+        if not 0 < getattr(head, name) < math.inf:
+            raise SettingError(f"{name} must be above 0, not {getattr(head, name)}")
+    for name, smallest in least.items():
+        if not smallest <= getattr(head, name) < math.inf:
+            raise SettingError(f"{name} must be at least {smallest}, not {getattr(head, name)}")
 
 
 # ------------------------------------------------------------------ what the network provides to heads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,7 +15,8 @@ from megalabel.cost import in_main_memory
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError, SettingError
 from megalabel.graphs._top import keep_top
-from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
+from megalabel.heads.answers import SearchedAnswers
+from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, check_bounds, register
 from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
 from megalabel.heads.memory import Memory
 from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
@@ -213,14 +214,14 @@ class Linear(FittedHead):
         """Score the n-grams of the queries."""
         rows = queries.features(NGRAMS)
         if live.unchanged:
-            return LinearAnswers(self, rows)
+            return SearchedAnswers(self, rows)
         trained = live.cached("trained", lambda: self.without(live.hidden) if len(live.hidden) else self)
 
         def changed() -> Answers:
             weights = live.cached("weights", lambda: FewRows(live.parts["weights"]))
             return GivenAnswers(weights.products(rows) + live.parts["bias"])
 
-        return live.merged(LinearAnswers(trained, rows), changed)
+        return live.merged(SearchedAnswers(trained, rows), changed)
 
     def new_rows(self, new: NewTexts) -> dict[str, Part]:
         """Return a classifier for each new text; a renamed label keeps its classifier."""
@@ -321,30 +322,8 @@ class Linear(FittedHead):
         return self.weights_
 
     def _check(self) -> None:
-        for name in ("C", "tolerance"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise SettingError(f"{name} must be above 0, not {getattr(self, name)}")
-        if not 0 <= self.prune < np.inf:
-            raise SettingError(f"prune must be at least 0, not {self.prune}")
-        for name, least in (("uniform", 0), ("rounds", 1), ("per_row", 1), ("passes", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise SettingError(f"{name} must be at least {least}, not {getattr(self, name)}")
-
-
-@dataclass(frozen=True)
-class LinearAnswers:
-    """Scores of sparse classifiers for sparse queries [Q, F]."""
-
-    linear: Linear
-    queries: sparse.csr_matrix
-
-    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
-        """Search all labels."""
-        return self.linear.search(self.queries, k, exclude=exclude)
-
-    def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Score the candidates only."""
-        return self.linear.scores(self.queries, candidates)
+        least = {"prune": 0, "uniform": 0, "rounds": 1, "per_row": 1, "passes": 1, "seed": 0}
+        check_bounds(self, ("C", "tolerance"), least)
 
 
 def hard_negatives(

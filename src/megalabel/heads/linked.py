@@ -13,10 +13,10 @@ from scipy import sparse
 from torch import nn
 from torch.nn.functional import logsigmoid
 
-from megalabel.heads.children import Below, Children, best_items
+from megalabel.heads.dense.children import Below, Children, best_items
+from megalabel.heads.dense.paths import PathHead
 from megalabel.heads.free import FreeHead, FreeSettings
 from megalabel.heads.head import register
-from megalabel.heads.paths import PathHead
 from megalabel.losses import on_candidates
 from megalabel.settings import NonNegative, PositiveFloat
 

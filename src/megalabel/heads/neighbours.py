@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from megalabel.heads.dense import DenseHead, DenseSettings, Points
+from megalabel.heads.dense.tables import BLOCK
 from megalabel.heads.head import register
-from megalabel.heads.tables import BLOCK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

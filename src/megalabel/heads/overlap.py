@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from copy import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from megalabel.encoders._arrays import read_part, write_part
 from megalabel.encoders._features import Features
 from megalabel.encoders._token_table import idf
 from megalabel.errors import DataError, SettingError
+from megalabel.heads.answers import SearchedAnswers
 from megalabel.heads.head import FittedHead, FittedSettings, register
 from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
 from megalabel.heads.sparse.rows import PARTS, as_targets, pack, unpack
@@ -132,14 +132,14 @@ class Overlap(FittedHead):
     def answers(self, queries: Queries, live: Live) -> Answers:
         """Compare the words of the queries."""
         if live.unchanged:
-            return OverlapAnswers(self, queries.texts)
+            return SearchedAnswers(self, queries.texts)
         trained = live.cached("trained", lambda: self.without(live.hidden) if len(live.hidden) else self)
 
         def changed() -> Answers:
             words = live.cached("words", lambda: FewRows(live.parts["words"]))
             return GivenAnswers(words.products(self.query_rows(queries.texts)), 0.0)
 
-        return live.merged(OverlapAnswers(trained, queries.texts), changed)
+        return live.merged(SearchedAnswers(trained, queries.texts), changed)
 
     def new_rows(self, new: NewTexts) -> dict[str, Part]:
         """Return the words of the texts."""
@@ -220,19 +220,3 @@ class Overlap(FittedHead):
             raise SettingError(f"half_life must be above 0, not {self.half_life}")
         if self.words < 1 or self.words & (self.words - 1):
             raise SettingError(f"words is {self.words}", remedy=f"give a power of two such as {2**18}")
-
-
-@dataclass(frozen=True)
-class OverlapAnswers:
-    """Words that labels share with the texts of queries [Q]."""
-
-    overlap: Overlap
-    texts: Sequence[str]
-
-    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
-        """Search the labels that share a word."""
-        return self.overlap.search(self.texts, k, exclude=exclude)
-
-    def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Score the candidates only."""
-        return self.overlap.scores(self.texts, candidates)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import model_validator
 
 from megalabel.heads.dense import DenseHead, LabelTextSettings
+from megalabel.heads.dense.projections import make_projection
 from megalabel.heads.head import register
-from megalabel.heads.projections import make_projection
 from megalabel.settings import Fraction
 
 if TYPE_CHECKING:
@@ -96,12 +96,6 @@ class TextHead(DenseHead):
         if not self.settings.own_projection or (search and not self.settings.search_projection):
             return self.project(encoded, search=search)
         projected: Tensor = self.label_projection(encoded)
-        return projected
-
-    def label_rows(self, pool: Tensor | None, projected: Tensor | None) -> Tensor:
-        """Return the projected vectors of the label texts."""
-        if projected is None:
-            raise TypeError("a text head needs encoded label texts")
         return projected
 
     def new_vectors(self, new: NewTexts) -> tuple[Tensor, dict[str, Part]]:

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from megalabel.heads.dense import DenseHead, LabelTextSettings
+from megalabel.heads.dense.tables import embed_rows
 from megalabel.heads.head import register
-from megalabel.heads.tables import embed_rows
 from megalabel.settings import Dropout
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -16,7 +16,8 @@ from megalabel.cost import in_main_memory
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError, SettingError
 from megalabel.graphs import pifa
-from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
+from megalabel.heads.answers import SearchedAnswers
+from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, check_bounds, register
 from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
 from megalabel.heads.sparse.label_tree import BELOW, Level, Solver, grow_tree, join, paths, root, row_lengths, unit_rows
 from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
@@ -254,9 +255,9 @@ class Tree(FittedHead):
         """Score the features of the queries."""
         rows = self.features(queries.features)
         if live.unchanged:
-            return TreeAnswers(self, rows)
+            return SearchedAnswers(self, rows)
         trained = live.cached("trained", lambda: self.without(live.hidden) if len(live.hidden) else self)
-        return live.merged(TreeAnswers(trained, rows), lambda: GivenAnswers(self._changed(rows, live)))
+        return live.merged(SearchedAnswers(trained, rows), lambda: GivenAnswers(self._changed(rows, live)))
 
     def _changed(self, rows: sparse.csr_matrix, live: Live) -> NDArray[np.float32]:
         """Return the scores [Q, c] of labels added or renamed after training."""
@@ -371,28 +372,5 @@ class Tree(FittedHead):
         return self.trees_
 
     def _check(self) -> None:
-        for name in ("C", "C_negative", "tolerance"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise SettingError(f"{name} must be above 0, not {getattr(self, name)}")
-        if not 0 <= self.prune < np.inf:
-            raise SettingError(f"prune must be at least 0, not {self.prune}")
-        least = {"leaf": 1, "branches": 2, "trees": 1, "mined": 0, "beam": 1, "passes": 1, "seed": 0}
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise SettingError(f"{name} must be at least {smallest}, not {getattr(self, name)}")
-
-
-@dataclass(frozen=True)
-class TreeAnswers:
-    """Scores of a tree for sparse queries [Q, F]."""
-
-    tree: Tree
-    queries: sparse.csr_matrix
-
-    def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
-        """Search by beam."""
-        return self.tree.search(self.queries, k, exclude=exclude)
-
-    def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Score the candidates only."""
-        return self.tree.scores(self.queries, candidates)
+        least = {"prune": 0, "leaf": 1, "branches": 2, "trees": 1, "mined": 0, "beam": 1, "passes": 1, "seed": 0}
+        check_bounds(self, ("C", "C_negative", "tolerance"), least)

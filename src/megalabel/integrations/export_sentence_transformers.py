@@ -10,7 +10,7 @@ from torch import nn
 from megalabel.encoders.spectral import over_spectral_norm
 from megalabel.errors import MissingExtraError, SettingError, WriteError
 from megalabel.files import check_target, writing_folder
-from megalabel.heads.projections import GeluResidual, ResidualIdentity
+from megalabel.heads.dense.projections import GeluResidual, ResidualIdentity
 from megalabel.integrations._export import DualTower, quiet
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from megalabel.heads.children import Children, best_items
+from megalabel.heads.dense.children import Children, best_items
 from megalabel.network.vectors import LabelSide
 from megalabel.types import TopK
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from megalabel.heads.tables import BLOCK
+from megalabel.heads.dense.tables import BLOCK
 from megalabel.network.vectors import label_side, query_blocks, query_side
 
 if TYPE_CHECKING:

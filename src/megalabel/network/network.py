@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from megalabel.errors import SettingError, nearest
 from megalabel.heads.dense import DenseHead, DenseSettings
-from megalabel.heads.temperature import Temperature
+from megalabel.heads.dense.temperature import Temperature
 from megalabel.network.gradcache import GradientCache
 from megalabel.network.spaces import LabelSpace
 from megalabel.network.texts import TextTokens

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from megalabel.cost import FLOAT, Part, tensor
-from megalabel.heads.projections import MANY_ROWS
+from megalabel.heads.dense.projections import MANY_ROWS
 from megalabel.losses.streaming.blocks import Plan as BlockPlan
 from megalabel.training.optim.row_wise import BLOCK as UPDATED_ROWS
 from megalabel.types import COMPARED

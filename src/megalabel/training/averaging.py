@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from megalabel.network.network import Network
     from megalabel.recipes.training import AveragingSettings
     from megalabel.training.checkpoint import Checkpoint
 
@@ -47,7 +46,7 @@ class WeightAverage:
     4.0
     """
 
-    def __init__(self, settings: AveragingSettings | None, network: Network | torch.nn.Module) -> None:
+    def __init__(self, settings: AveragingSettings | None, network: torch.nn.Module) -> None:
         self.settings, self.network = settings, network
         self.steps = 0  # since the beginning of epoch `start`
         self.count = 0  # weights in the mean
@@ -90,14 +89,13 @@ class WeightAverage:
         """Return how far the average is."""
         return {"steps": self.steps, "count": self.count}
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Continue from what a checkpoint holds."""
+    def restore(self, checkpoint: Checkpoint, rows: Mapping[str, range]) -> None:
+        """Continue from what a checkpoint holds; ``rows`` are those of this process in weights that are sharded."""
         state: Mapping[str, Any] = checkpoint.state.get("average", {})
         self.steps, self.count = state.get("steps", 0), state.get("count", 0)
-        rows = self.network.label_rows() if self.count else {}  # type: ignore[operator]
         for name, value in self._trained() if self.count else ():
-            part = self.network.row_owner(name) if name in rows else None  # type: ignore[operator]
-            self.means[name] = checkpoint.part(f"{PREFIX}{name}", part).to(value.device, torch.float32, copy=True)
+            part = checkpoint.part(f"{PREFIX}{name}", rows.get(name))
+            self.means[name] = part.to(value.device, torch.float32, copy=True)
 
     def _trained(self) -> list[tuple[str, Tensor]]:
         return [(name, value) for name, value in self.network.named_parameters() if value.requires_grad]

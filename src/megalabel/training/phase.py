@@ -278,7 +278,7 @@ class Phase:
             self.show.note(note)
         load_weights(self.network, checkpoint)
         restore_optimisers(self.network, loop.optimisers, checkpoint)
-        self._average.restore(checkpoint)
+        self._average.restore(checkpoint, {name: self.network.row_owner(name) for name in self.network.label_rows()})
         loop.restore(checkpoint.state["loop"], checkpoint.arrays)
         self._clock = Clock(checkpoint.state["seconds"])
         best: dict[str, Any] = checkpoint.state["best"]

@@ -19,7 +19,7 @@ from torch.nn.functional import embedding
 from megalabel.batching.from_heads import HeadCandidates
 from megalabel.errors import SettingError
 from megalabel.heads.dense import Points
-from megalabel.heads.paths import PathHead
+from megalabel.heads.dense.paths import PathHead
 from megalabel.losses import on_candidates, streamed
 from megalabel.network.gradcache import GradientCache
 from megalabel.training.candidate_scores import score_candidates

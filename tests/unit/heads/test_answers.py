@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import sparse
 
-from megalabel.heads.answers import DenseAnswers, StoredAnswers
-from megalabel.heads.linear import Linear, LinearAnswers
+from megalabel.heads.answers import DenseAnswers, SearchedAnswers, StoredAnswers
+from megalabel.heads.linear import Linear
 from megalabel.index import ExactIndex
 
 QUERIES, LABELS = 7, 23
@@ -30,7 +30,7 @@ def linear():
     rows = sparse.csr_matrix((rng.random((40, 30)) < 0.2).astype(np.float32))
     targets = sparse.csr_matrix((rng.random((40, LABELS)) < 0.2).astype(np.float32))
     head = Linear(prune=0.0, uniform=10).fit(rows, targets)
-    return LinearAnswers(head, rows[:QUERIES]), (rows[:QUERIES] @ head.weights_.T).toarray() + head.bias_
+    return SearchedAnswers(head, rows[:QUERIES]), (rows[:QUERIES] @ head.weights_.T).toarray() + head.bias_
 
 
 KINDS = {"dense": dense, "stored": stored, "linear": linear}

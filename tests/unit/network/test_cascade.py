@@ -8,7 +8,7 @@ import torch
 from scipy import sparse
 from torch import nn
 
-from megalabel.heads.children import Children
+from megalabel.heads.dense.children import Children
 from megalabel.heads.free import FreeSettings
 from megalabel.network.cascade import Cascade, ChangedRows, cascade_chain
 from megalabel.network.network import Network

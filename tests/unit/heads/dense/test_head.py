@@ -4,7 +4,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from megalabel.heads import FreeSettings, Temperature, TextSettings, projections
+from megalabel.heads import FreeSettings, Temperature, TextSettings
+from megalabel.heads.dense import projections
 
 
 def test_search_can_be_normalised_if_training_is_not():

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm, linear, normalize
 
-from megalabel.heads import projections
-from megalabel.heads.projections import SpectralLinear, make_projection, unit_rows
+from megalabel.heads.dense import projections
+from megalabel.heads.dense.projections import SpectralLinear, make_projection, unit_rows
 
 
 def test_the_layer_of_ance_is_a_small_linear_map_then_layer_norm():

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu, linear, normalize, relu
 
 from megalabel.encoders.spectral import over_spectral_norm
-from megalabel.heads.tables import BLOCK
+from megalabel.heads.dense.tables import BLOCK
 
 __all__ = ["GeluResidual", "ResidualIdentity", "SpectralLinear", "make_projection", "unit_rows"]
 

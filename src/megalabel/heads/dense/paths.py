@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from megalabel.heads.dense import DenseHead
+from megalabel.heads.dense.head import DenseHead
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from torch import Tensor
 
-    from megalabel.heads.children import Below
+    from megalabel.heads.dense.children import Below
     from megalabel.types import View
 
 __all__ = ["PathHead"]

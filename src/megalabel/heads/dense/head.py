@@ -13,13 +13,13 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import dropout, logsigmoid, normalize
 
-from megalabel.heads.candidates import CandidateSettings
-from megalabel.heads.children import Children
 from megalabel.heads.cost import HeadCost, dense_cost
+from megalabel.heads.dense.candidates import CandidateSettings
+from megalabel.heads.dense.children import Children
+from megalabel.heads.dense.projections import make_projection, unit_rows
+from megalabel.heads.dense.tables import BLOCK, HALVES
+from megalabel.heads.dense.temperature import Temperature, TemperatureSettings
 from megalabel.heads.head import HeadSettings
-from megalabel.heads.projections import make_projection, unit_rows
-from megalabel.heads.tables import BLOCK, HALVES
-from megalabel.heads.temperature import Temperature, TemperatureSettings
 from megalabel.losses.settings import LOSSES
 from megalabel.settings import Dropout, NonNegativeInt, PositiveFloat, one_of
 from megalabel.types import LABELS
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 else:
     OptionalLoss = one_of(lambda: LOSSES, optional=True)
 
-__all__ = ["CandidateSettings", "DenseHead", "DenseSettings", "LabelTextSettings", "Points"]
+__all__ = ["DenseHead", "DenseSettings", "LabelTextSettings", "Points"]
 
 
 class DenseSettings(HeadSettings):
@@ -297,9 +297,11 @@ class DenseHead(nn.Module):
     def label_rows(self, pool: Tensor | None, projected: Tensor | None) -> Tensor:
         """Return label vectors [P, d] before normalisation, given the projected texts of ``support(pool)``.
 
-        A kind defines it, or :meth:`rows` as a whole.
+        Those of the texts themselves, unless the kind has others.
         """
-        raise NotImplementedError(f"heads of kind {self.settings.kind} have no label_rows")
+        if projected is None:
+            raise TypeError(f"a head of kind {self.settings.kind} needs encoded label texts")
+        return projected
 
     @torch.no_grad()
     def init(self, data: InitData) -> None:
