@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from megalabel.data.save import save
     from megalabel.errors import MegalabelError
     from megalabel.metrics.evaluate import evaluate
-    from megalabel.model import Model
+    from megalabel.model import Ensemble, Model
     from megalabel.trainer import train
     from megalabel.types import Batch, Targets, TopK
 
 _HOME = {
     "Batch": "megalabel.types",
     "Dataset": "megalabel.data.dataset",
+    "Ensemble": "megalabel.model",
     "Labels": "megalabel.data.dataset",
     "Model": "megalabel.model",
     "MegalabelError": "megalabel.errors",
@@ -48,6 +49,7 @@ __all__ = [  # noqa: RUF022 - __version__ reads better first
     "__version__",
     "Batch",
     "Dataset",
+    "Ensemble",
     "Labels",
     "MegalabelError",
     "Model",

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from megalabel import load, save
+from megalabel import Ensemble, Model, load, save
 from megalabel.data.predictions import write_predictions
 from megalabel.metrics import measure
 from megalabel.types import TopK
@@ -70,3 +70,31 @@ def test_mistakes(call, data, ids, tmp_path, monkeypatch, arguments, words):
     assert (code, out) == (2, "")
     assert words in err
     assert "Traceback" not in err
+
+
+def test_several_runs_as_one(run, summed_run, fused_run, served_data):
+    code, out, err = run("evaluate", summed_run, "--with", fused_run, "--data", served_data, "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    both = Ensemble([Model.load(summed_run), Model.load(fused_run)])
+    assert document["metrics"] == pytest.approx(both.evaluate(load(served_data)).metrics)
+    assert (document["with"], document["by"]) == ([str(fused_run)], "rank")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--with", "nowhere"], "nowhere"),
+        (["--with", "RUN", "--by", "rnk"], "did you mean 'rank'"),
+    ],
+)
+def test_runs_that_cannot_be_joined(run, summed_run, served_data, arguments, words):
+    arguments = [summed_run if word == "RUN" else word for word in arguments]
+    code, _, err = run("evaluate", summed_run, "--data", served_data, *arguments)
+    assert code != 0 and words in err and "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_predictions_of_a_file_join_no_run(run, data, ids, summed_run):
+    code, _, err = run("evaluate", "--predictions", "p.jsonl", "--data", "set", "--with", summed_run)
+    assert code != 0 and "--with needs a RUN" in err

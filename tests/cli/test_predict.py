@@ -139,3 +139,18 @@ def test_memory_does_not_grow_with_the_file(fused, tmp_path):
         peaks.append(int(done.stdout) / 1024)
     assert sum(1 for _ in (tmp_path / "200000.jsonl").open()) == 200_000
     assert peaks[1] - peaks[0] < 30  # MiB
+
+
+def test_a_run_beside_itself_ranks_the_same(predict, fused):
+    text = fused[2].texts[0]
+    one = json.loads(predict("--text", text, "--json")[1])["predictions"][0]
+    two = json.loads(predict("--text", text, "--json", "--with", fused[0])[1])["predictions"][0]
+    assert [label["uid"] for label in one] == [label["uid"] for label in two]
+    assert two[0]["score"] == pytest.approx(1.0)
+    score = json.loads(predict("--text", text, "--json", "--with", fused[0], "--by", "score")[1])["predictions"][0]
+    assert [label["score"] for label in score] == pytest.approx([label["score"] for label in one], abs=1e-5)
+
+
+def test_scores_of_heads_are_for_one_run(predict, fused):
+    code, _, err = predict("--text", "a", "--with", fused[0], "--heads-scores")
+    assert code != 0 and "--heads-scores is for one run" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
-    from megalabel.model import Model
+    from megalabel.model import Ensemble, Model
 
 __all__ = [
     "DataOption",
@@ -20,8 +21,11 @@ __all__ = [
     "HeadsOption",
     "JsonOption",
     "OwnDeviceOption",
+    "RuleOption",
     "SeedOption",
     "TailOption",
+    "WithOption",
+    "load_model",
     "print_json",
     "report_run",
     "say",
@@ -45,6 +49,13 @@ OwnDeviceOption = Annotated[
     typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps; overrides the recipe."),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Random seed.")]
+WithOption = Annotated[
+    list[Path] | None,
+    typer.Option("--with", metavar="RUN", help="A further run to rank with, as an ensemble; repeat for several."),
+]
+RuleOption = Annotated[
+    str, typer.Option("--by", metavar="RULE", help="How --with averages: rank, or score (for one recipe's runs).")
+]
 TailOption = Annotated[
     float | None,
     typer.Option(
@@ -66,6 +77,19 @@ def print_json(document: dict[str, Any] | list[Any]) -> None:
 
 def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value.tolist()
+
+
+def load_model(runs: Sequence[Path], by: str, tail: float | None, device: str, exact: bool = False) -> Model | Ensemble:
+    """Return the model of a run, or the ensemble of several."""
+    from megalabel.errors import SettingError, nearest
+    from megalabel.model import Ensemble, Model
+    from megalabel.model.ensemble import RULES
+
+    if by not in RULES:
+        raise SettingError(f"unknown rule --by {by!r}", remedy=nearest(by, RULES))
+    if len(runs) == 1:
+        return Model.load(runs[0], tail=tail, device=device, exact=exact)
+    return Ensemble.load(runs, by, tail=tail, device=device, exact=exact)
 
 
 def report_run(out: Path, model: Model, data: Dataset) -> None:

@@ -14,7 +14,10 @@ from megalabel.cli._options import (
     FormatOption,
     HeadsOption,
     JsonOption,
+    RuleOption,
     TailOption,
+    WithOption,
+    load_model,
     print_json,
     say,
 )
@@ -22,7 +25,7 @@ from megalabel.cli._options import (
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
     from megalabel.metrics.report import Report
-    from megalabel.model import Model
+    from megalabel.model import Ensemble, Model
 
 __all__ = ["evaluate"]
 
@@ -38,6 +41,8 @@ def evaluate(
     heads: HeadsOption = "all",
     tail: TailOption = None,
     device: DeviceOption = "auto",
+    others: WithOption = None,
+    by: RuleOption = "rank",
     exact: Annotated[
         bool, typer.Option("--exact", help="Ignore the index saved with the model and search exactly.")
     ] = False,
@@ -52,14 +57,18 @@ def evaluate(
     Example: megalabel evaluate runs/first --data pydocs
 
     Example: megalabel evaluate --predictions mine.jsonl --data pydocs
+
+    Example: megalabel evaluate runs/first --with runs/second --with runs/third --data pydocs
     """
     from megalabel.data.load import load
     from megalabel.errors import SettingError
 
     if (run is None) == (predictions is None):
         raise SettingError("give either a RUN folder or --predictions FILE", remedy="see megalabel evaluate --help")
+    if run is None and others:
+        raise SettingError("--with needs a RUN folder", remedy="see megalabel evaluate --help")
     start = time.perf_counter()
-    model = None if run is None else _load(run, tail, device, exact)
+    model = None if run is None else load_model([run, *(others or [])], by, tail, device, exact)
     dataset = load(data, format=data_format, say=say)
     if model is not None:
         report, origin = _evaluate_model(model, dataset, split, heads)
@@ -67,19 +76,19 @@ def evaluate(
         assert predictions is not None
         report, origin = _evaluate_file(predictions, dataset, split)
     if as_json:
-        about = {"data": dataset.name, "split": split, **({} if run is None else {"run": str(run)}), **origin}
+        about = {
+            "data": dataset.name,
+            "split": split,
+            **({} if run is None else {"run": str(run)}),
+            **({"with": [str(other) for other in others], "by": by} if others else {}),
+            **origin,
+        }
         print_json({**report.to_dict(), **about, "seconds": round(time.perf_counter() - start, 2)})
     else:
         typer.echo(report.table())
 
 
-def _load(run: Path, tail: float | None, device: str, exact: bool) -> Model:
-    from megalabel.model import Model
-
-    return Model.load(run, tail=tail, device=device, exact=exact)
-
-
-def _evaluate_model(model: Model, data: Dataset, split: str, heads: str) -> tuple[Report, dict[str, Any]]:
+def _evaluate_model(model: Model | Ensemble, data: Dataset, split: str, heads: str) -> tuple[Report, dict[str, Any]]:
     import resource
 
     report = model.evaluate(data, split, heads=heads)

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from megalabel.cli._options import DeviceOption, HeadsOption, JsonOption, TailOption, print_json, say
+from megalabel.cli._options import (
+    DeviceOption,
+    HeadsOption,
+    JsonOption,
+    RuleOption,
+    TailOption,
+    WithOption,
+    load_model,
+    print_json,
+    say,
+)
 
 if TYPE_CHECKING:
     from megalabel.model.prediction import PredictedRow
@@ -35,6 +45,8 @@ def predict(
     heads: HeadsOption = "all",
     heads_scores: Annotated[bool, typer.Option("--heads-scores", help="Also write the score of every head.")] = False,
     tail: TailOption = None,
+    others: WithOption = None,
+    by: RuleOption = "rank",
     input_format: Annotated[
         str | None,
         typer.Option("--input-format", help="text, jsonl, csv, tsv or parquet; detected from the name by default."),
@@ -57,10 +69,11 @@ def predict(
 
     Example: megalabel predict runs/first --input texts.csv --out labels.jsonl -k 10 --min-score 0.2
 
+    Example: megalabel predict runs/first --with runs/second --text "inverse of a square matrix"
+
     With several processes: torchrun --nproc-per-node=4 -m megalabel predict ...
     """
     from megalabel.errors import SettingError
-    from megalabel.model import Model
     from megalabel.model.predict_file import file_format, predict_ranks, predict_stream, read_texts
     from megalabel.training.distributed import join
 
@@ -68,10 +81,12 @@ def predict(
     with join() as ranks:
         if not typed and source is None:
             raise SettingError("nothing to predict", remedy="give --text or --input")
+        if heads_scores and others:
+            raise SettingError("--heads-scores is for one run", remedy="leave out --with")
         kind = None if out is None else ranks.broadcast(lambda: _out_format(out, out_format, source, overwrite))
         if source is not None:
             file_format(source, input_format)  # an unknown format is an error before the model is read
-        model = Model.load(run, tail=tail, device=ranks.device(device))
+        model = load_model([run, *(others or [])], by, tail, ranks.device(device))
         if k > len(model.labels) and ranks.first:
             say(f"the model has {len(model.labels):,} labels; -k {k:,} returns all of them")
         read: Iterable[tuple[str, str]] = () if source is None else read_texts(source, input_format, text_column)

@@ -15,7 +15,7 @@ from megalabel.metrics.evaluate import evaluate
 from megalabel.model.explain import Explanation, explain
 from megalabel.model.index import Indexes, build_index
 from megalabel.model.labels import LabelState, LiveLabels
-from megalabel.model.prediction import Prediction
+from megalabel.model.prediction import Prediction, as_predictions
 from megalabel.model.rank_fused import propose, rank_fused, rank_texts
 from megalabel.model.stats import LabelStats
 from megalabel.model.store import load_parts, save_model
@@ -157,14 +157,7 @@ class Model:
         """
         state = self.state
         best = self._search(state, texts, min(k, len(state.labels)), heads, None, self.chosen_tail(tail))
-        return [
-            [
-                Prediction(int(label), state.labels.uids[label], state.labels.texts[label], float(score))
-                for label, score in zip(ids.tolist(), scores.tolist(), strict=True)
-                if label >= 0
-            ]
-            for ids, scores in zip(best.ids, best.scores, strict=True)
-        ]
+        return as_predictions(best, state.labels)
 
     def search(
         self,

@@ -19,6 +19,7 @@ import torch
 
 from megalabel.errors import DataError, MissingExtraError, SettingError, nearest
 from megalabel.files import decode, json_rows, read_lines, writing
+from megalabel.model.ensemble import Ensemble
 from megalabel.model.prediction import PredictedRow, Prediction
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _read_table(path: Path, kind: str, column: str | None) -> Iterator[tuple[str
 
 
 def predict_stream(
-    model: Model,
+    model: Model | Ensemble,
     texts: Iterable[tuple[str, str]],
     k: int = 5,
     *,
@@ -116,12 +117,12 @@ def predict_stream(
     """Yield the predictions of (uid, text) pairs in blocks; a block is read only when it is needed.
 
     Args:
-        model: a trained model.
+        model: a trained model, or an ensemble.
         texts: pairs, as from :func:`read_texts`.
         k: labels per text.
         heads: ``all``, or the name of one head.
         min_score: drop labels with a lower score; scores of a fused model are probabilities.
-        head_scores: also return the scores by every head.
+        head_scores: also return the scores by every head; not for an ensemble.
     """
     if k < 1:
         raise SettingError(f"k must be at least 1, not {k}")
@@ -132,10 +133,17 @@ def predict_stream(
 
 
 def _predict_block(
-    model: Model, block: Sequence[tuple[str, str]], k: int, heads: str, min_score: float | None, head_scores: bool
+    model: Model | Ensemble,
+    block: Sequence[tuple[str, str]],
+    k: int,
+    heads: str,
+    min_score: float | None,
+    head_scores: bool,
 ) -> list[PredictedRow]:
     texts, labels = [text for _, text in block], model.labels
     if head_scores:
+        if isinstance(model, Ensemble):
+            raise SettingError("scores of heads are for one run", remedy="predict without a second run")
         top, by_head = model.search_with_head_scores(texts, k, heads=heads)
     else:
         top, by_head = model.search(texts, k, heads=heads), {}
@@ -157,7 +165,7 @@ def _predict_block(
 
 
 def predict_ranks(
-    model: Model, texts: Iterable[tuple[str, str]], ranks: Ranks, k: int = 5, **options: Any
+    model: Model | Ensemble, texts: Iterable[tuple[str, str]], ranks: Ranks, k: int = 5, **options: Any
 ) -> Iterator[list[PredictedRow]]:
     """Yield the blocks of :func:`predict_stream`, in order, on rank 0; other ranks yield nothing.
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-__all__ = ["PredictedRow", "Prediction"]
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Labels
+    from megalabel.types import TopK
+
+__all__ = ["PredictedRow", "Prediction", "as_predictions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +31,15 @@ class PredictedRow:
     text: str
     labels: Sequence[Prediction]
     heads: dict[str, list[float]] = field(default_factory=dict)
+
+
+def as_predictions(best: TopK, labels: Labels) -> list[list[Prediction]]:
+    """Return a ranking as uids and texts; rows end where the ranking has no more labels."""
+    return [
+        [
+            Prediction(label, labels.uids[label], labels.texts[label], score)
+            for label, score in zip(ids.tolist(), scores.tolist(), strict=True)
+            if label >= 0
+        ]
+        for ids, scores in zip(best.ids, best.scores, strict=True)
+    ]
