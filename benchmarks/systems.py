@@ -48,7 +48,7 @@ SYSTEMS = {
 }
 ROWS = [Row(name, recipe, (FEW_ROWS,)) for name, recipe in SYSTEMS.items()]
 FLAGSHIP = Row("auto", "auto")
-MINILM_MINUTES = 30.0
+MINILM_MINUTES = 15.0
 TREE_MINUTES = 45.0  # of systems that search groups of labels
 TRANSFORMERS = {
     "DPR": "dpr",
