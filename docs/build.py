@@ -333,6 +333,22 @@ def tree() -> str:
     return f"{table(head, lines)}\nThreads: {stored['threads']}; {where(stored)}.\n"
 
 
+def ensembles() -> str:
+    """Return runs alone beside the runs joined."""
+    stored = result("ensembles")
+    lines = []
+    for key in dict.fromkeys((row["data"], row["recipe"]) for row in stored["rows"]):
+        mine = [row for row in stored["rows"] if (row["data"], row["recipe"]) == key]
+        alone = [row for row in mine if row["name"].startswith("seed")]
+        joined = {row["name"]: row for row in mine if row not in alone}
+        for name in ("P@1", "PSP@5"):
+            best = [f"{joined[rule][name]:.2f}" for rule in ("by rank", "by score")]
+            mean = sum(row[name] for row in alone) / len(alone)
+            lines.append([key[0], f"`{key[1]}`", name, f"{mean:.2f}", f"{max(row[name] for row in alone):.2f}", *best])
+    head = ["data", "recipe", "metric", "mean of the runs", "best run", "joined by rank", "joined by score"]
+    return f"{table(head, lines)}\nThree runs with three seeds each; {where(stored)}.\n"
+
+
 def search() -> str:
     """Return the speed of search, ours beside that of others."""
     stored = result("search")
@@ -383,6 +399,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "scale": scale,
     "search": search,
     "beam": beam,
+    "ensembles": ensembles,
     "tree": tree,
     "serve": serve,
     "soak": soak,

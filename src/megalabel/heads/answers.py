@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from megalabel.index.products import products
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ class DenseAnswers:
 
     @torch.no_grad()
     def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Multiply with the candidates only, or with all labels if these are not many more."""
+        """Multiply with the candidates only; on other devices than a CPU with all labels if these are not many more."""
         labels = self.index.vectors
+        if labels.device.type == "cpu":
+            return products(labels, self.queries, candidates)
         ids = torch.from_numpy(np.maximum(candidates, 0)).to(labels.device)
         few = len(labels) <= _DEAR * ids.shape[1]
         rows = max(1, _GATHER // max(1, len(labels) if few else ids.shape[1] * self.queries.shape[1]))

@@ -113,7 +113,7 @@ class Overlap(FittedHead):
         if k < 1:
             raise SettingError(f"k must be at least 1, not {k}")
         out = None if exclude is None else as_targets(exclude, "exclude", (len(queries), self._ready().shape[0]))
-        return self._inverted_index().search(self.query_rows(queries), k, out, "searching")
+        return self._inverted_index().search(self.query_rows(queries), k, out)
 
     def label_rows(self, texts: Sequence[str]) -> sparse.csr_matrix:
         """Return the label rows [n, words] of the product, also for the texts of new labels."""
@@ -131,15 +131,16 @@ class Overlap(FittedHead):
 
     def answers(self, queries: Queries, live: Live) -> Answers:
         """Compare the words of the queries."""
+        rows = self.query_rows(queries.texts)
         if live.unchanged:
-            return SearchedAnswers(self, queries.texts)
+            return SearchedAnswers(self._inverted_index(), rows)
         trained = live.cached("trained", lambda: self.without(live.hidden) if len(live.hidden) else self)
 
         def changed() -> Answers:
             words = live.cached("words", lambda: FewRows(live.parts["words"]))
-            return GivenAnswers(words.products(self.query_rows(queries.texts)), 0.0)
+            return GivenAnswers(words.products(rows), 0.0)
 
-        return live.merged(SearchedAnswers(trained, queries.texts), changed)
+        return live.merged(SearchedAnswers(trained._inverted_index(), rows), changed)
 
     def new_rows(self, new: NewTexts) -> dict[str, Part]:
         """Return the words of the texts."""

@@ -11,7 +11,7 @@ from megalabel.compiled import compiled
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["collect", "decide", "rank", "widen"]
+__all__ = ["collect", "decide", "multiply", "rank", "widen"]
 
 _STEP = 64  # scores compared at once
 _INF = np.float32(np.inf)
@@ -95,6 +95,22 @@ def decide(
                 rough[near], held[near] = _product(labels[held[i]], queries[query]), held[i]
                 near += 1
         _sort(rough[:near], held[:near], scores[query], top_ids[query])
+
+
+@compiled
+def multiply(
+    labels: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    candidates: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    first: int,
+    last: int,
+) -> None:
+    """Fill rows ``first`` to ``last`` of the scores [Q, C] of candidates, rounded as in a search; -1 has -inf."""
+    for query in range(first, last):
+        for place in range(candidates.shape[1]):
+            label = candidates[query, place]
+            scores[query, place] = -_INF if label < 0 else _product(labels[label], queries[query])
 
 
 @compiled

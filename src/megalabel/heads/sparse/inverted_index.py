@@ -61,7 +61,9 @@ class InvertedIndex:
         smaller.base[removed] = -_INF
         return smaller
 
-    def search(self, queries: sparse.csr_matrix, k: int, exclude: sparse.csr_matrix | None, what: str) -> TopK:
+    def search(
+        self, queries: sparse.csr_matrix, k: int, exclude: sparse.csr_matrix | None = None, what: str = "searching"
+    ) -> TopK:
         """Return the k best rows of each query [Q, F]; stored cells of ``exclude`` [Q, M] are left out."""
         if self.full_rows is None:
             return self._propose(queries, k, exclude, what)
@@ -121,7 +123,7 @@ def score(
     query, row = (queries.indptr, queries.indices, queries.data), (rows.indptr, rows.indices, rows.data)
 
     def work(start: int, stop: int) -> None:
-        _score(start, stop, query, row, base, rows.shape[1], candidates, scores)
+        _score(start, stop, query, row, base, candidates, scores)
 
     in_blocks(work, len(candidates), _BLOCK, "scoring", unit="queries")
     return scores
@@ -134,20 +136,27 @@ def _score(
     queries: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
     rows: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
     base: NDArray[np.float32],
-    columns: int,
     candidates: NDArray[np.int64],
     scores: NDArray[np.float32],
 ) -> None:
     """Fill rows ``start`` to ``stop`` of the scores [Q, C] of candidate rows, in the summation order of the search."""
-    dense = np.zeros(columns, dtype=np.float32)
+    longest = 1
     for query in range(start, stop):
+        longest = max(longest, queries[0][query + 1] - queries[0][query])
+    size = 8
+    while size < 4 * longest:
+        size *= 2
+    table = np.empty(size, dtype=np.int64)  # where a feature of the query is, by its hash; small enough for the cache
+    for query in range(start, stop):
+        table[:] = -1
         for place in range(queries[0][query], queries[0][query + 1]):
-            dense[queries[1][place]] = queries[2][place]
+            slot = _slot(queries[1][place], size)
+            while table[slot] >= 0:
+                slot = (slot + 1) & (size - 1)
+            table[slot] = place
         for place in range(candidates.shape[1]):
             row = candidates[query, place]
-            scores[query, place] = -_INF if row < 0 else _product(rows, row, base[row], dense)
-        for place in range(queries[0][query], queries[0][query + 1]):
-            dense[queries[1][place]] = 0
+            scores[query, place] = -_INF if row < 0 else _product(rows, row, base[row], queries, table)
 
 
 @compiled
@@ -155,13 +164,24 @@ def _product(
     rows: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
     row: int,
     total: np.float32,
-    dense: NDArray[np.float32],
+    queries: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
+    table: NDArray[np.int64],
 ) -> np.float32:
-    """Return the product of a sparse row and a dense one, added to ``total``."""
+    """Return the product of a row and the query whose features are in the table, added to ``total``."""
     for place in range(rows[0][row], rows[0][row + 1]):
-        if dense[rows[1][place]] != 0:
-            total += dense[rows[1][place]] * rows[2][place]
+        slot = _slot(rows[1][place], len(table))
+        while table[slot] >= 0:
+            if queries[1][table[slot]] == rows[1][place]:
+                total += queries[2][table[slot]] * rows[2][place]
+                break
+            slot = (slot + 1) & (len(table) - 1)
     return total
+
+
+@compiled
+def _slot(feature: int, size: int) -> int:
+    """Return the first place to look for a feature in a table of so many slots, a power of two."""
+    return ((feature * 2_654_435_761) >> 15) & (size - 1)
 
 
 @compiled
