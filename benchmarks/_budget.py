@@ -62,28 +62,47 @@ def epochs_within(budget: float, planned: Mapping[str, int], seconds: Mapping[st
     return {name: max(1, int(epochs * factor + 1e-9)) for name, epochs in planned.items()}
 
 
-def with_budget(request: Mapping[str, Any], data: Any) -> tuple[list[str], dict[str, int]]:
-    """Return changes with as many epochs as fit into ``request["cpu_minutes"]``, and these epochs by stage.
+@dataclass(frozen=True)
+class Training:
+    """A finished run: its model, the lines of its metrics.jsonl, what it took."""
 
-    One epoch of each stage is run first. The rhythm of mining, clusters that grow, epochs in which a head does not
-    train the encoder, the start of averages and steps of the learning rate keep their places relative to the number of
-    epochs.
-    """
+    model: Any
+    log: list[dict[str, Any]]
+    seconds: float
+    cpu_seconds: float  # steadier than the clock on a busy machine
+
+
+def train(request: Mapping[str, Any], data: Any, changes: Sequence[str]) -> Training:
+    """Train the recipe of a request with these changes."""
     import megalabel as ml
+
+    with tempfile.TemporaryDirectory() as folder:
+        clock, cpu = time.perf_counter(), _cpu_seconds()
+        model = ml.train(request["recipe"], data, Path(folder) / "run", changes=changes, seed=request["seed"])
+        return Training(model, read_log(Path(folder) / "run"), time.perf_counter() - clock, _cpu_seconds() - cpu)
+
+
+def train_within(request: Mapping[str, Any], data: Any) -> tuple[Training, dict[str, int]]:
+    """Train for as many epochs as fit into ``request["cpu_minutes"]``; return the run and its epochs by stage.
+
+    One epoch of each stage is run first, which is the run itself if no more fit. The rhythm of mining, clusters that
+    grow, epochs in which a head does not train the encoder, the start of averages and steps of the learning rate keep
+    their places relative to the number of epochs.
+    """
     from megalabel.recipes.load_recipe import load_recipe
 
     recipe = load_recipe(request["recipe"], request["changes"])
     planned = {stage.name: staged.training.epochs for stage, staged in recipe.stage_recipes()}
     once = [*request["changes"], *_changes(recipe, dict.fromkeys(planned, 1)), "training.refit=false"]
-    with tempfile.TemporaryDirectory() as folder:
-        clock, cpu = time.perf_counter(), _cpu_seconds()
-        ml.train(request["recipe"], data, Path(folder) / "run", changes=once, seed=request["seed"])
-        share = min(1.0, (_cpu_seconds() - cpu) / (time.perf_counter() - clock))  # of one processor
-        log = read_log(Path(folder) / "run")
-    seconds = {name.removeprefix("select-"): share * each.training for name, each in phase_times(log).items()}
+    first = train(request, data, once)
+    share = min(1.0, first.cpu_seconds / first.seconds)  # of one processor
+    seconds = {name.removeprefix("select-"): share * each.training for name, each in phase_times(first.log).items()}
     seconds = {name: seconds.get(name, next(iter(seconds.values()))) for name in planned}
     epochs = epochs_within(60 * request["cpu_minutes"], planned, seconds)
-    return [*request["changes"], *_changes(recipe, epochs)], epochs
+    changes = [*request["changes"], *_changes(recipe, epochs)]
+    if load_recipe(request["recipe"], changes) == load_recipe(request["recipe"], once):
+        return first, epochs
+    return train(request, data, changes), epochs
 
 
 def read_log(run: Path) -> list[dict[str, Any]]:

@@ -12,13 +12,12 @@ import json
 import os
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from _budget import phase_times, read_log, with_budget
+from _budget import phase_times, train, train_within
 from _results import RESULTS, origin
 from _rows import Row, is_of, key_of, row_of, rows_there
 
@@ -86,16 +85,12 @@ def _worker(request: dict[str, Any], out: Path) -> None:
     import megalabel as ml
 
     data = ml.load(request["data"])
-    changes, epochs = request["changes"], None
     if "cpu_minutes" in request:
-        changes, epochs = with_budget(request, data)
-    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-    with tempfile.TemporaryDirectory() as folder:
-        model = ml.train(request["recipe"], data, Path(folder) / "run", changes=changes, seed=request["seed"])
-        seconds, used = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
-        log = read_log(Path(folder) / "run")
-    cpu_seconds = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
-    times = phase_times(log).values()
+        run, epochs = train_within(request, data)
+    else:
+        run, epochs = train(request, data, request["changes"]), None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    model, log, times = run.model, run.log, phase_times(run.log).values()
     heads = ["all", *(model.heads if len(model.heads) > 1 else ())]
     reports = {head: model.evaluate(data, heads=head) for head in heads}
     steps = [line for line in log if "loss" in line]
@@ -106,11 +101,11 @@ def _worker(request: dict[str, Any], out: Path) -> None:
         "metrics": {head: {name: report.metrics[name] for name in METRICS} for head, report in reports.items()},
         "bins": reports["all"].to_dict()["bins"],
         "weights": model.weights,
-        "seconds": seconds,
-        "cpu_seconds": cpu_seconds,  # steadier than the clock on a busy machine
-        "training_share": sum(time.training for time in times) / seconds,  # of them: steps, mining and clusters
+        "seconds": run.seconds,
+        "cpu_seconds": run.cpu_seconds,
+        "training_share": sum(time.training for time in times) / run.seconds,  # of them: steps, mining and clusters
         "epochs": epochs,
-        "peak_mib": used.ru_maxrss / 1024,
+        "peak_mib": peak,
         "parameters": sum(value.numel() for value in model.network.parameters()),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "load_average": os.getloadavg()[0],
