@@ -9,7 +9,7 @@ PARALLEL := -n $(shell python3 -c "import os; print(1 + (os.cpu_count() or 1))")
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: help setup demo browser test ci-extra test-all lint format types check bench docs constraints hashes audit clean
+.PHONY: help setup demo wheel browser test ci-extra test-all lint format types check bench docs constraints hashes audit clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -40,7 +40,7 @@ browser:  ## Chromium for the tests of the page: at once if there is one, from D
 test: $(VENV)/.dev browser  ## run the tests (a few minutes at most)
 	@$(BIN)/python -m pytest $(PARALLEL)
 
-ci-extra: $(VENV)/.dev  ## what CI runs beside the tests: whole recipes, four ranks, injected faults
+ci-extra: $(VENV)/.dev  ## what CI runs beside the tests: the wheel, whole recipes, four ranks, injected faults
 	@$(BIN)/python -m pytest $(PARALLEL) -m 'extra and not slow'
 
 test-all: $(VENV)/.dev browser  ## run the slow tests too
@@ -49,7 +49,8 @@ test-all: $(VENV)/.dev browser  ## run the slow tests too
 lint: $(VENV)/.dev  ## style and spelling
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/codespell src tests docs benchmarks README.md CONTRIBUTING.md CHANGELOG.md
+	@$(BIN)/hadolint Dockerfile
+	@$(BIN)/codespell src tests docs benchmarks README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
 
 format: $(VENV)/.dev  ## mend style
 	@$(BIN)/ruff check --fix
@@ -59,6 +60,10 @@ types: $(VENV)/.dev  ## mypy, strict on src
 	@$(BIN)/mypy
 
 check: lint types test ci-extra  ## what CI runs
+
+wheel: $(VENV)/.dev  ## build dist/megalabel-*.whl and .tar.gz
+	@$(BIN)/python -m build --outdir dist . > build.log 2>&1 || { cat build.log; exit 1; }
+	@rm -f build.log; ls dist
 
 bench: $(VENV)/.dev  ## run every benchmark and write results/
 	@$(PIP) napkinxc

@@ -34,7 +34,7 @@ def measured_text(table: Table, stored: dict[str, Any], where: str) -> str:
         columns = ["system", *METRICS, "epochs", "training, CPU s", "MiB", *(f"published P@1, {s}" for s in PUBLISHED)]
         seeds = sorted({row["seed"] for row in own})
         minutes = next((row["cpu_minutes"] for row in own if "cpu_minutes" in row), None)
-        budget = "" if minutes is None else f", at most {minutes:g} minutes of training each"
+        budget = "" if minutes is None else f", at most {minutes:g} minutes of training each, and at least one epoch"
         caption = f"**{name}**{MINILM * minilm}: test rows, seed {', '.join(map(str, seeds))}{budget}"
         parts.append(f"{caption}\n\n{table(columns, lines)}")
     return "\n".join(parts) + f"\nMinutes of processor time, one thread; {where}.\n"
