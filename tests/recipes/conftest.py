@@ -1,5 +1,6 @@
 """What the walk over every key runs: data, a tiny transformer, recipes made small, the files in ``walked``."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ WORDS = [f"{first}{second}n" for first in SYLLABLES[:10] for second in SYLLABLES
 def walk_data():
     """Texts and labels of one to twelve words, some of them repeated, with one to five labels each.
 
-    Every fourth point has the text of a frequent label.
+    Every fourth point has the text of a rare label; some targets are soft.
     """
     rng = np.random.default_rng(0)
     labels = [" ".join(rng.choice(WORDS, rng.integers(1, 12))) for _ in range(LABELS)]
@@ -38,8 +39,11 @@ def walk_data():
         own = rng.choice(LABELS, rng.integers(1, 6), replace=False, p=chance / chance.sum())
         hints = [word for label in own for word in labels[label].split()[:2]]
         text = " ".join([*rng.choice(hints, 4), *rng.choice(WORDS, rng.integers(0, 9))])
-        points.append((labels[len(points) // 4] if len(points) % 4 == 3 else text, own.tolist()))
-    return Dataset.from_lists(points[:64], points[64:], labels)
+        points.append((labels[-1 - len(points) // 4] if len(points) % 4 == 3 else text, own.tolist()))
+    data = Dataset.from_lists(points[:64], points[64:], labels)
+    targets = data.train.targets.copy()
+    targets.data[::3] = rng.uniform(0.3, 0.9, len(targets.data[::3]))
+    return data.replace(train=replace(data.train, targets=targets))
 
 
 @pytest.fixture(scope="session")
