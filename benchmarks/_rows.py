@@ -37,6 +37,8 @@ def digest(row: Row) -> str:
     document = recipe.model_dump(mode="json", exclude_defaults=True)
     for name in ("about", "differs", "paper", "seed"):
         document.pop(name, None)
+    if recipe.augment is not None and recipe.augment.kind != "gandalf":  # a default of its class, so not dumped
+        document["augment"]["kind"] = recipe.augment.kind
     return digest_of(document)
 
 

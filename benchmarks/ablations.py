@@ -24,6 +24,12 @@ SHORT, OFTEN = "training.epochs=3", "batching.refresh={start: 1, every: 1}"
 FLAGSHIP = "auto"
 FLAGSHIP_SHORT = ("training.epochs=3", "training.refit=false")
 
+LONG = ("training.epochs=15",)
+PAPER_CAP = 3000  # labels in the pool of UniDEC
+LEARNT = (
+    "{value: 0.0556, learn: true, learn_as: inverse, share: both}"  # UniDEC: one inverse for both heads, from 18 on
+)
+
 DS, SUP_CON = "decoupled_softmax", "sup_con"
 MEAN_BCE = {"kind": "bce", "reduction": "cells"}  # of two heads; a sum over labels alone would train their encoder
 
@@ -58,6 +64,26 @@ def pair(name: str, dual: str, classifier: str, bce: float = 0.0, *changes: str)
     """Return UniDEC with a loss for each head."""
     losses = (loss_of("dual", {"kind": dual}), loss_of("classifier", {"kind": classifier, "bce": bce}))
     return short(f"UniDEC, {name}", "unidec-cpu", *losses, *changes)
+
+
+def unnormalised(name: str, *changes: str) -> Row:
+    """Return UniDEC whose classifier is trained by BCE on plain inner products, and searched so."""
+    plain = ("heads.classifier.normalise=false", "heads.classifier.temperature.value=1.0")
+    losses = (loss_of("dual", {"kind": DS}), loss_of("classifier", MEAN_BCE))
+    return short(f"UniDEC, {name}", "unidec-cpu", *losses, *plain, *changes)
+
+
+def untrained(system: str, recipe: str) -> Row:
+    """Return a system as it is before its first step: one epoch of steps too small to change a number."""
+    still = ("training.encoder.lr=1.0e-30", "training.tables.lr=1.0e-30", "training.epochs=1")
+    refresh = () if recipe == "dexml-cpu" else ("batching.refresh={start: 0, every: 1}",)
+    return short(f"{system}, untrained", recipe, *still, *refresh)
+
+
+def soft_top(alpha: int, *changes: str, after: str = "") -> Row:
+    """Return DEXML with soft top-5 of another slope."""
+    name = f"SoftTop-5, alpha {alpha}{after}"
+    return dexml(name, {"kind": "soft_top_k", "k": 5, "alpha": float(alpha)}, *changes)
 
 
 def mined(count: int) -> str:
@@ -98,12 +124,21 @@ UNIDEC = pair("DS / DS", DS, DS)
 
 TABLES: dict[str, list[Row]] = {
     "losses": [
+        untrained("DEXML", "dexml-cpu"),
         dexml("BCE", {"kind": "bce"}),
         dexml("BCE, bias", {"kind": "bce"}, "heads.dual.bias=true", "heads.dual.temperature.learn=true"),
         dexml("softmax", {"kind": "softmax"}),
         ALL,
+        soft_top(1),
         dexml("SoftTop-5", {"kind": "soft_top_k", "k": 5}),
+        soft_top(4),
         dexml("SoftTop-100", {"kind": "soft_top_k", "k": 100}),
+    ],
+    "longer": [
+        dexml("softmax, 15 epochs", {"kind": "softmax"}, *LONG),
+        dexml("decoupled softmax, 15 epochs", {"kind": DS}, *LONG),
+        *(soft_top(alpha, *LONG, after=", 15 epochs") for alpha in (1, 2, 4)),
+        dexml("SoftTop-100, 15 epochs", {"kind": "soft_top_k", "k": 100}, *LONG),
     ],
     "negatives": [IN_BATCH, HARD, ALL],
     "positives": [depsl(beta, eta) for beta in (1, 3, 5) for eta in (0, 3, 6)],
@@ -113,17 +148,39 @@ TABLES: dict[str, list[Row]] = {
         *(pool(f"{count} drawn", f"batching.negatives.uniform={count}") for count in (4096, 16384)),
     ],
     "symmetric": [
+        untrained("DePSL", "depsl-cpu"),
         symmetric("SupCon", SUP_CON, None),
         symmetric("SupCon + sym", SUP_CON, 0.5),
         DEPSL,
         symmetric("DS + sym", DS, 0.5),
     ],
-    "heads": [UNIDEC, short("UniDEC, no hard negatives", "unidec-cpu", mined(0))],
+    "heads": [
+        UNIDEC,
+        short("UniDEC, no hard negatives", "unidec-cpu", mined(0)),
+        short(
+            "UniDEC, no hard negatives, filled",
+            "unidec-cpu",
+            mined(0),
+            f"batching.cap={PAPER_CAP}",
+            "batching.fill=positives",
+        ),
+    ],
     "pairs": [
+        untrained("UniDEC", "unidec-cpu"),
         pair("SupCon / SupCon", SUP_CON, SUP_CON),
         pair("SupCon / SupCon + BCE", SUP_CON, SUP_CON, 1.0),
         short("UniDEC, DS / BCE", "unidec-cpu", loss_of("dual", {"kind": DS}), loss_of("classifier", MEAN_BCE)),
+        unnormalised("DS / BCE, unnormalised"),
+        unnormalised("DS / BCE, unnormalised, bias", "heads.classifier.bias=true"),
         UNIDEC,
+        pair(
+            "DS / DS, learnt temperature",
+            DS,
+            DS,
+            0.0,
+            f"heads.dual.temperature={LEARNT}",
+            f"heads.classifier.temperature={LEARNT}",
+        ),
         pair("DS / DS + BCE", DS, DS, 1.0),
         pair(
             "DS / DS + BCE, bias", DS, DS, 1.0, "heads.classifier.bias=true", "heads.classifier.temperature.learn=true"

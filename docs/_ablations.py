@@ -64,7 +64,18 @@ def flagship_lines() -> tuple[Line, ...]:
     return (Line("`auto`, all heads", "auto"), *(Line(f"without `{head}`", f"auto without {head}") for head in heads))
 
 
-PAIRS = ("SupCon / SupCon", "SupCon / SupCon + BCE", "DS / BCE", "DS / DS", "DS / DS + BCE", "DS / DS + BCE, bias")
+PAIRS = (
+    "untrained",
+    "SupCon / SupCon",
+    "SupCon / SupCon + BCE",
+    "DS / BCE",
+    "DS / BCE, unnormalised",
+    "DS / BCE, unnormalised, bias",
+    "DS / DS",
+    "DS / DS, learnt temperature",
+    "DS / DS + BCE",
+    "DS / DS + BCE, bias",
+)
 UNIDEC = "UniDEC, DS / DS"
 DEPSL = "DePSL, beta 3, eta 3"
 POOL_COSTS = ("pool", "CPU s", "MiB")
@@ -72,13 +83,27 @@ POOL_COSTS = ("pool", "CPU s", "MiB")
 TABLES: dict[str, Ablation] = {
     "losses": Ablation(
         (
-            *lines_of("DEXML", "BCE"),
+            *lines_of("DEXML", "untrained", "BCE"),
             Line("BCE, a bias per label, learnt temperature", "DEXML, BCE, bias"),
-            *lines_of("DEXML", "softmax", "decoupled softmax", "SoftTop-5", "SoftTop-100"),
+            *lines_of("DEXML", "softmax", "decoupled softmax"),
+            *lines_of("DEXML", "SoftTop-5, alpha 1", "SoftTop-5", "SoftTop-5, alpha 4", "SoftTop-100"),
         ),
         metrics=("P@1", "P@5", "R@100", "PSP@5"),
         published=("P@1", "P@5", "R@100"),
         leads=("loss",),
+    ),
+    "longer": Ablation(
+        tuple(
+            Line(name, f"DEXML, {name}, 15 epochs")
+            for name in (
+                "softmax",
+                "decoupled softmax",
+                *(f"SoftTop-5, alpha {alpha}" for alpha in (1, 2, 4)),
+                "SoftTop-100",
+            )
+        ),
+        metrics=("P@1", "P@5", "R@100", "PSP@5"),
+        leads=("loss, 15 epochs",),
     ),
     "negatives": Ablation(
         (*lines_of("DEXML", "in batch", "in batch + 10 hard"), Line("all labels", "DEXML, decoupled softmax")),
@@ -101,12 +126,16 @@ TABLES: dict[str, Ablation] = {
         leads=("labels in the pool",),
     ),
     "symmetric": Ablation(
-        (*lines_of("DePSL", "SupCon", "SupCon + sym"), Line("DS", DEPSL), *lines_of("DePSL", "DS + sym")),
+        (*lines_of("DePSL", "untrained", "SupCon", "SupCon + sym"), Line("DS", DEPSL), *lines_of("DePSL", "DS + sym")),
         published=NAMES,
         leads=("loss",),
     ),
     "heads": Ablation(
-        by_head(("with", UNIDEC), ("without", "UniDEC, no hard negatives")),
+        by_head(
+            ("with", UNIDEC),
+            ("without", "UniDEC, no hard negatives"),
+            ("without, pool filled with positives", "UniDEC, no hard negatives, filled"),
+        ),
         published=NAMES,
         leads=("hard negatives", "searched"),
     ),

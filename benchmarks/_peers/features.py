@@ -29,7 +29,8 @@ def make(request: dict[str, Any], folder: Path) -> dict[str, float]:
     wanted = request["features"]
     start, used = time.perf_counter(), time.process_time()
     if "gandalf" in wanted:
-        data = gandalf(data, **wanted["gandalf"])
+        options = {"max_targets" if name == "most" else name: value for name, value in wanted["gandalf"].items()}
+        data = gandalf(data, known="ignore", **options)  # of known texts too, as published
     targets = data.train.without(data.train.filter).targets.astype(np.float32)
     if wanted["kind"] == "texts":
         write_texts(folder, data.train.texts, targets, data.test.texts)

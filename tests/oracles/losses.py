@@ -32,8 +32,8 @@ def cells(s, y, mask, log_q):
     return positives, negatives
 
 
-def shares(positives):
-    total = sum(y for _, y in positives)
+def shares(positives, how="mean"):
+    total = {"mean": sum(y for _, y in positives), "count": len(positives), "sum": 1}[how]
     return [y / total for _, y in positives]
 
 
@@ -50,13 +50,12 @@ def squared_hinge(positives, negatives, margin=1.0):
 def softmax(positives, negatives, how="mean", balanced=False):
     count = math.log(len(positives)) if balanced and positives else 0.0
     lse = logsumexp([s - count for s, _ in positives] + negatives)
-    parts = shares(positives) if how == "mean" else [y for _, y in positives]
-    return sum(a * (lse - s) for a, (s, _) in zip(parts, positives, strict=True))
+    return sum(a * (lse - s) for a, (s, _) in zip(shares(positives, how), positives, strict=True))
 
 
-def decoupled_softmax(positives, negatives):
+def decoupled_softmax(positives, negatives, how="mean"):
     total = 0.0
-    for a, (s, _) in zip(shares(positives), positives, strict=True):
+    for a, (s, _) in zip(shares(positives, how), positives, strict=True):
         total -= a * (s - logsumexp([s, *negatives]))
     return total
 

@@ -1,5 +1,6 @@
 """What the walk over every key runs: data, a tiny transformer, recipes made small, the files in ``walked``."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,10 @@ WORDS = [f"{first}{second}n" for first in SYLLABLES[:10] for second in SYLLABLES
 
 @pytest.fixture(scope="session")
 def walk_data():
-    """Texts and labels of one to twelve words, some of them repeated, with one to five labels each."""
+    """Texts and labels of one to twelve words, some of them repeated, with one to five labels each.
+
+    Every fourth point has the text of a rare label; some targets are soft.
+    """
     rng = np.random.default_rng(0)
     labels = [" ".join(rng.choice(WORDS, rng.integers(1, 12))) for _ in range(LABELS)]
     chance = 1 / np.arange(2, LABELS + 2)
@@ -34,8 +38,12 @@ def walk_data():
     for _ in range(80):
         own = rng.choice(LABELS, rng.integers(1, 6), replace=False, p=chance / chance.sum())
         hints = [word for label in own for word in labels[label].split()[:2]]
-        points.append((" ".join([*rng.choice(hints, 4), *rng.choice(WORDS, rng.integers(0, 9))]), own.tolist()))
-    return Dataset.from_lists(points[:64], points[64:], labels)
+        text = " ".join([*rng.choice(hints, 4), *rng.choice(WORDS, rng.integers(0, 9))])
+        points.append((labels[-1 - len(points) // 4] if len(points) % 4 == 3 else text, own.tolist()))
+    data = Dataset.from_lists(points[:64], points[64:], labels)
+    targets = data.train.targets.copy()
+    targets.data[::3] = rng.uniform(0.3, 0.9, len(targets.data[::3]))
+    return data.replace(train=replace(data.train, targets=targets))
 
 
 @pytest.fixture(scope="session")

@@ -103,6 +103,19 @@ def test_every_file_of_published_figures_belongs_to_a_recipe():
     assert all(load_published(name) for name in names)
 
 
+def test_gandalf_is_reproduced_in_the_form_of_the_paper():
+    variants = [
+        (name, figures) for name in list_recipes() for figures in load_published(name) if "gandalf" in figures.variant
+    ]
+    assert len(variants) > 20
+    for name, figures in variants:
+        augment = load_recipe(name, figures.changes).augment
+        assert (augment.kind, augment.known, augment.max_targets) == ("gandalf", "ignore", None)
+        assert (augment.targets, augment.graph, augment.delta, augment.below_delta) == (
+            "conditional", "counts", 0.1, "negative",
+        )  # fmt: skip
+
+
 def test_first_refresh_as_in_the_sources():
     """DEXML: epochs from 0, mined from epoch 6 on (epoch > hard_neg_start = 5); UniDEC: epochs from 1, from 5 on."""
     first = {name: load_recipe(name).batching.refresh for name in ("dexml-hnm", "depsl", "unidec")}

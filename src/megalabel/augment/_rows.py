@@ -28,13 +28,16 @@ class Augmentation(Settings):
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  # new rows, as a share of the train rows
 
     @abstractmethod
-    def apply(self, data: Dataset, *, seed: int, token_table: TokenTable) -> Dataset:
+    def apply(
+        self, data: Dataset, *, seed: int, token_table: TokenTable, say: Callable[[str], None] | None = None
+    ) -> Dataset:
         """Return the data set with augmented train rows.
 
         Args:
             data: the data set; val, test and propensities do not change.
             seed: seed of all draws.
             token_table: returns the token vectors and tokens of a pretrained model; only synonyms calls it.
+            say: called with lines on what is known of the new rows.
         """
 
     def count_rows(self, points: int, labels: int) -> int:

@@ -38,13 +38,14 @@ def agreement(before: Dataset, after: Dataset) -> Agreement:
 
     Args:
         before: the original set.
-        after: the result of :func:`~megalabel.augment.gandalf`.
+        after: the result of :func:`~megalabel.augment.gandalf` with ``known="ignore"``; with ``merge``, texts that
+            are train texts have only targets that are right.
 
     >>> from megalabel import Dataset
     >>> from megalabel.augment import gandalf
     >>> rows = [("a", [1, 2]), ("b", [2]), ("x", [0, 1, 2]), ("y", [1, 2])]
     >>> data = Dataset.from_lists(rows, [("z", [0])], ["a", "b", "c"])
-    >>> agreement(data, gandalf(data))
+    >>> agreement(data, gandalf(data, known="ignore"))
     Agreement(texts=2, targets=4, right=3)
     """
     train_row = {text: row for row, text in reversed(list(enumerate(before.train.texts)))}

@@ -13,6 +13,8 @@ from megalabel.augment.mixup import mix
 from megalabel.data.dataset import Split
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from megalabel.data.dataset import Dataset
 
 __all__ = ["LabelMixupSettings", "label_mixup"]
@@ -24,9 +26,11 @@ class LabelMixupSettings(Augmentation):
     kind: Literal["label_mixup"] = "label_mixup"
     alpha: PositiveFloat = 1.0
 
-    def apply(self, data: Dataset, *, seed: int, token_table: TokenTable) -> Dataset:
+    def apply(
+        self, data: Dataset, *, seed: int, token_table: TokenTable, say: Callable[[str], None] | None = None
+    ) -> Dataset:
         """Return the data set with mixed rows among its train rows."""
-        del token_table
+        del token_table, say
         return label_mixup(data, share=self.share, alpha=self.alpha, seed=seed)
 
 

@@ -13,6 +13,8 @@ from megalabel.data.dataset import Split
 from megalabel.errors import SettingError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from megalabel.data.dataset import Dataset
@@ -26,9 +28,11 @@ class MixupSettings(Augmentation):
     kind: Literal["mixup"] = "mixup"
     alpha: PositiveFloat = 1.0
 
-    def apply(self, data: Dataset, *, seed: int, token_table: TokenTable) -> Dataset:
+    def apply(
+        self, data: Dataset, *, seed: int, token_table: TokenTable, say: Callable[[str], None] | None = None
+    ) -> Dataset:
         """Return the data set with mixed rows among its train rows."""
-        del token_table
+        del token_table, say
         return mixup(data, share=self.share, alpha=self.alpha, seed=seed)
 
 

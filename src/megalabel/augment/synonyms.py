@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -32,8 +32,11 @@ class SynonymsSettings(Augmentation):
     top: PositiveInt = 5
     source: str = "minilm"  # of the token vectors: minilm or the folder of a model
 
-    def apply(self, data: Dataset, *, seed: int, token_table: TokenTable) -> Dataset:
+    def apply(
+        self, data: Dataset, *, seed: int, token_table: TokenTable, say: Callable[[str], None] | None = None
+    ) -> Dataset:
         """Return the data set with copies of train rows in which words are replaced."""
+        del say
         vectors, tokens = token_table(self.source)
         return synonyms(data, vectors, tokens, share=self.share, words=self.words, top=self.top, seed=seed)
 

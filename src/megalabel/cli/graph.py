@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["graph"]
 
-_KINDS = ("counts", "walk")
 _BAR = 24  # characters of a bar of weight 1
 
 
@@ -32,7 +31,11 @@ def graph(
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option("--graph", help="counts (shared training points, the default) or walk (random walk over them)."),
+        typer.Option(
+            "--graph",
+            help="counts (common training points, the default), shared_counts (those with many labels count less), "
+            "shrunk_counts (rare labels count less) or walk (random walk).",
+        ),
     ] = None,
     delta: Annotated[
         float | None, typer.Option(help="Keep only weights above this, in [0, 1); 0.1 by default.")
@@ -90,11 +93,12 @@ def _check(label: str | None, kind: str | None, delta: float | None, out: Path |
     """Refuse invalid options before the data is read."""
     from megalabel.errors import SettingError, nearest
     from megalabel.graphs._checks import check_delta
+    from megalabel.graphs.label_graph import GRAPHS
 
     if label is None and out is None:
         raise SettingError("nothing to show", remedy='give --label "...", or --out FILE to save the graph')
-    if kind is not None and kind not in _KINDS:
-        raise SettingError(f"unknown graph {kind!r}", remedy=nearest(kind, _KINDS))
+    if kind is not None and kind not in GRAPHS:
+        raise SettingError(f"unknown graph {kind!r}", remedy=nearest(kind, GRAPHS))
     if saved is not None and (kind is not None or delta is not None):
         raise SettingError("--graph and --delta do not apply to a loaded graph", remedy="drop --load")
     if delta is not None:
@@ -104,14 +108,12 @@ def _check(label: str | None, kind: str | None, delta: float | None, out: Path |
 def _build(data: Dataset, kind: str, delta: float, saved: Path | None, seed: int) -> csr_matrix:
     """Return the targets [L, L] of all label texts; a graph without a pair of labels is an error."""
     from megalabel.errors import DataError
-    from megalabel.graphs import cooccurrence, load_graph, random_walk, walk_targets
+    from megalabel.graphs import label_graph, load_graph
 
     if saved is not None:
         targets = load_graph(saved, data.labels)
-    elif kind == "walk":
-        targets = walk_targets(random_walk(data.train.targets, seed=seed), delta)
     else:
-        targets = cooccurrence(data.train.targets, delta)
+        targets = label_graph(kind, data.train.targets, delta, seed=seed)
     if targets.nnz == int((targets.diagonal() > 0).sum()):
         where = "in this file" if saved is not None else f"of {data.name} above delta {delta:g}"
         raise DataError(

@@ -7,6 +7,7 @@ only; dense vectors are partitioned by torch, which is imported on first use.
 """
 
 from megalabel.graphs.cooccurrence import cooccurrence
+from megalabel.graphs.label_graph import label_graph
 from megalabel.graphs.normalise import normalise
 from megalabel.graphs.partition import partition, partition_tree
 from megalabel.graphs.pifa import pifa
@@ -16,6 +17,7 @@ from megalabel.graphs.store import load_graph, save_graph
 
 __all__ = [
     "cooccurrence",
+    "label_graph",
     "load_graph",
     "normalise",
     "partition",

@@ -22,7 +22,13 @@ _PRODUCTS = 1 << 24  # pairs of labels of one point in a block, about 200 MB bef
 
 
 def cooccurrence(
-    targets: sparse.csr_matrix, delta: float = 0.1, *, top: int | None = None, block: int | None = None
+    targets: sparse.csr_matrix,
+    delta: float = 0.1,
+    *,
+    top: int | None = None,
+    block: int | None = None,
+    share_rows: bool = False,
+    shrink: int = 0,
 ) -> sparse.csr_matrix:
     """Estimate the targets of each label text: the share of its points that have the other label too.
 
@@ -35,6 +41,11 @@ def cooccurrence(
     A point counts once for each pair of its labels: soft targets count as 1. So c stays a
     share of points, and the counts are those of the propensities and of :func:`random_walk`.
 
+    Two other estimates trust doubtful pairs less. With ``share_rows`` a point s counts 1 / (m_s - 1) for each
+    pair of its m_s labels: c_ij = (1 / G_jj) sum_s y_si y_sj / (m_s - 1), so that the targets of a text other than
+    itself add up to 1 at most, and a point with hundreds of labels hands on little. With ``shrink`` k,
+    c_ij = G_ij / (G_jj + k), so that a label with one point has no target of 1 but itself.
+
     G is computed and pruned block by block and never held as a whole. Memory beyond the
     targets is their transpose, one block and the result.
 
@@ -44,6 +55,8 @@ def cooccurrence(
         top: largest number of targets per row, including the label itself; ties go to the
             lower id. None keeps all.
         block: labels per block; None picks blocks of equal work, about 200 MB each. The result is the same.
+        share_rows: a point counts 1 / (its labels - 1) for each pair, not 1.
+        shrink: added to the count of the query label.
 
     Returns:
         [L, L] float32 in (delta, 1], columns sorted; row j holds the targets of label text j.
@@ -51,27 +64,38 @@ def cooccurrence(
     >>> Y = sparse.csr_matrix([[1, 1, 0], [1, 0, 1], [1, 1, 0], [1, 0, 0]])
     >>> cooccurrence(Y, delta=0.25).toarray().tolist()
     [[1.0, 0.5, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
+    >>> cooccurrence(Y, delta=0.25, shrink=3)[2].toarray().tolist(), cooccurrence(Y, shrink=3)[2].toarray().tolist()
+    ([[0.0, 0.0, 1.0]], [[0.25, 0.0, 1.0]])
     """
     check_delta(delta)
     check_least_one("top", top)
     check_least_one("block", block)
+    check_least_one("shrink + 1", shrink + 1)
     ones = zero_one(targets)
     points = ones.T.tocsr()  # [L, N] points of each label
     frequency = np.diff(points.indptr)
     order = np.argsort(-frequency, kind="stable")  # frequent labels first, for locality
     rank = np.empty(len(order), dtype=ones.indices.dtype)
     rank[order] = np.arange(len(order))
-    ranked = sparse.csr_matrix((ones.data, rank[ones.indices], ones.indptr), shape=ones.shape)
-    min_count = _min_counts(frequency, delta)
+    weights = _row_shares(ones) if share_rows else ones.data
+    ranked = sparse.csr_matrix((weights, rank[ones.indices], ones.indptr), shape=ones.shape)
+    divisor = frequency + shrink
+    min_count = np.nextafter(delta * divisor, np.inf) if share_rows else _min_counts(divisor, delta)
     parts = []
     with progress("counting pairs of labels", total=len(frequency), unit="labels") as step:
         for start, stop in _blocks(ones, points, block):
             counts = points[start:stop] @ ranked
             labels = np.arange(start, stop)
-            rows = _rows(counts, labels, order, frequency[start:stop], min_count[start:stop])
+            rows = _rows(counts, labels, order, divisor[start:stop], min_count[start:stop])
             parts.append(rows if top is None else keep_top(rows, top, labels))
             step(stop - start)
     return stack(parts)
+
+
+def _row_shares(ones: sparse.csr_matrix) -> NDArray[np.float64]:
+    """Return for each cell 1 / (labels of its row - 1); a row with one label has no pairs."""
+    sizes = np.diff(ones.indptr)
+    return np.repeat(1.0 / np.maximum(sizes - 1, 1), sizes)
 
 
 def _min_counts(frequency: NDArray[np.integer], delta: float) -> NDArray[np.int64]:
@@ -102,8 +126,8 @@ def _rows(
     counts: sparse.csr_matrix,
     labels: NDArray[np.int64],
     order: NDArray[np.int64],
-    frequency: NDArray[np.integer],
-    min_count: NDArray[np.int64],
+    divisor: NDArray[np.integer],
+    min_count: NDArray[np.int64] | NDArray[np.float64],
 ) -> sparse.csr_matrix:
     """Return the rows ``labels`` of the result from those of G, whose column c is label order[c]."""
     sizes = np.diff(counts.indptr)
@@ -112,7 +136,7 @@ def _rows(
     columns = order[counts.indices[keep]]
     off = columns != labels[rows]
     keep, rows, columns = keep[off], rows[off], columns[off]
-    share = counts.data[keep] / frequency[rows]
+    share = counts.data[keep] / divisor[rows]
     cells = (np.r_[rows, np.arange(len(labels))], np.r_[columns, labels])
     values = np.r_[share, np.ones(len(labels))].astype(np.float32)
     return sparse.csr_matrix((values, cells), shape=counts.shape)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAl
 
 from pydantic import PositiveInt, model_validator
 
+from megalabel.augment.gandalf import KnownLabels
 from megalabel.errors import SettingError
 from megalabel.heads.cost import HeadCost
 from megalabel.settings import Settings, one_of
@@ -118,10 +119,10 @@ class FittedSettings(HeadSettings):
 class RowSettings(FittedSettings):
     """A fitted head that learns from train rows as sparse features."""
 
-    labels: Literal["none", "self", "gandalf"] = (
-        "none"  # label texts as rows: none, each with its own label, or Gandalf's
-    )
-    max_targets: PositiveInt | None = None  # largest number of targets of a label text, for gandalf
+    # Label texts as rows: none, each with its own label, with Gandalf's targets, or with calibrated ones.
+    labels: Literal["none", "self", "gandalf", "calibrated"] = "none"
+    known: KnownLabels = "merge"  # labels of a label text that is a train text too; see megalabel.augment.gandalf
+    max_targets: PositiveInt | None = None  # largest number of targets of a label text, for gandalf and calibrated
     renamed: ClassVar[dict[str, str]] = {"most": "max_targets", "common": "max_df", "of": "features"}
 
     def cost(self, workload: HeadWorkload) -> HeadCost:
@@ -131,7 +132,10 @@ class RowSettings(FittedSettings):
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
-        self.require(self.labels == "gandalf", "max_targets", "labels is not gandalf")
+        graph = self.labels in ("gandalf", "calibrated")
+        self.require(graph, "max_targets known", "labels is neither gandalf nor calibrated")
+        if self.labels == "calibrated" and self.max_targets == 1:
+            raise ValueError("labels: calibrated has no effect: max_targets is 1; choose gandalf")
         return self
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import torch
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from megalabel.types import Stream
 
 REDUCTIONS = ("mean", "sum", "none", "cells")
+Weighting = Literal["mean", "count", "sum"]  # of the positives of a row: y / sum(y), y / |P| or y
+WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
 NONE = float("-inf")  # the score of a masked cell
 
 
@@ -148,10 +150,14 @@ def row_logsumexp(positives: Positives, terms: Tensor) -> Tensor:
 
 
 def shares(positives: Positives, ranks: Ranks = ALONE, how: str = "mean") -> Tensor:
-    """Return the share of each positive in its row's loss [n]: y / sum(y) for ``mean``, y for ``sum``."""
+    """Return the share of each positive in its row's loss [n].
+
+    That is y / sum(y) for ``mean``, y / |P| for ``count`` and y for ``sum``; sum(y) and |P| are those of the row.
+    """
     if how == "sum":
         return positives.values
-    return positives.values / spread(positives, ranks.sum(row_sum(positives, positives.values)))
+    weights = torch.ones_like(positives.values) if how == "count" else positives.values
+    return positives.values / spread(positives, ranks.sum(row_sum(positives, weights)))
 
 
 # ------------------------------------------------------------------------- row losses

@@ -59,7 +59,7 @@ def build_loss(settings: LossSettings | Mapping[str, Any] | str) -> Loss:
     Takes what a recipe can have under ``loss``: a kind, or a mapping with ``kind`` and the settings of that kind.
 
     >>> build_loss("decoupled_softmax")
-    DecoupledSoftmax(reduction='mean')
+    DecoupledSoftmax(reduction='mean', positives='mean')
     >>> build_loss({"kind": "softmax", "positives": "sum", "symmetric": 0.5})
     Symmetric(loss=Softmax(reduction='mean', positives='sum', balanced=False), weight=0.5)
     """

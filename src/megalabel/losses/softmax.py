@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from megalabel.losses.base import RowLoss, choose, logsumexp, row_logsumexp, row_sum, shares, spread
+from megalabel.losses.base import (
+    WEIGHTINGS,
+    RowLoss,
+    Weighting,
+    choose,
+    logsumexp,
+    row_logsumexp,
+    row_sum,
+    shares,
+    spread,
+)
 from megalabel.losses.bce import LossWithBCE
 from megalabel.losses.streaming.streams import LogSumExpStream
 from megalabel.ranks import ALONE, Ranks
@@ -22,7 +32,7 @@ class SoftmaxSettings(LossWithBCE):
     """Settings of :class:`Softmax`."""
 
     kind: Literal["softmax"]
-    positives: Literal["mean", "sum"] = "mean"  # over the positives of a row: PAL-N or PAL
+    positives: Weighting = "mean"  # of the positives of a row: PAL-N, PAL-N divided by their number, or PAL
 
     def row_loss(self) -> Softmax:
         """Return the loss of this kind."""
@@ -45,6 +55,9 @@ class Softmax(RowLoss):
     - ``positives="mean"``, pick-all-labels normalised (PAL-N): a = y / sum(y), the cross-entropy
       against the relevance scaled to sum to one; also the "outside" form of Khosla et
       al. 2020 (:class:`SupCon`);
+    - ``positives="count"``: a = y / |P|, the weighted loss of the code of DEXML (Gupta et al. 2024). Equal to
+      ``mean`` on hard targets; a row whose targets are all small counts less, where ``mean`` gives every row the
+      same weight;
     - ``positives="sum"``, pick-all-labels (PAL): a = y;
     - pick-one-label (POL): let the sampler draw one positive per row, with probability
       proportional to its relevance, and pass targets that hold only this positive. The
@@ -78,7 +91,7 @@ class Softmax(RowLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choose("positives", self.positives, ("mean", "sum"))
+        choose("positives", self.positives, WEIGHTINGS)
 
     def begin(self, positives: Positives, ranks: Ranks) -> Stream:
         """Start the streamed form."""

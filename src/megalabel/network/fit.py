@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from megalabel.augment.gandalf import gandalf
+from megalabel.augment.gandalf import TargetKind, gandalf
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.encoders.sparse import SparseEncoder
 from megalabel.errors import DataError
@@ -142,8 +142,9 @@ class _FitData:
     def rows(self, settings: RowSettings) -> Split:
         if settings.labels == "none":
             return self.data.train
-        kind = "self" if settings.labels == "self" else "conditional"
-        return gandalf(self.data, targets=kind, max_targets=settings.max_targets, seed=self.seed).train  # type: ignore[arg-type]
+        kind: TargetKind = "conditional" if settings.labels == "gandalf" else settings.labels
+        known, limit = settings.known, settings.max_targets
+        return gandalf(self.data, targets=kind, known=known, max_targets=limit, seed=self.seed).train
 
     def features(self, name: str, split: Split) -> sparse.csr_matrix | NDArray[np.float32]:
         key = name, len(split)  # a split is train alone, or train and all label texts

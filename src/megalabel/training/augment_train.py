@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from megalabel.augment import agreement
 from megalabel.encoders._source import folder_of, read_token_vectors, read_tokenizer
 from megalabel.errors import SettingError
 
@@ -18,10 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["augment_and_tell", "augment_train"]
 
-UNLIKE = 0.2  # share of right targets of label texts: Gandalf lost at 0.005 and 0.03, gained at 0.39 (docs/gandalf.md)
 
-
-def augment_train(recipe: Recipe, data: Dataset) -> Dataset:
+def augment_train(recipe: Recipe, data: Dataset, say: Callable[[str], None] | None = None) -> Dataset:
     """Return the set with augmented train rows; val, test and propensities do not change.
 
     Call it after validation rows are held out, and again with the original rows for a refit:
@@ -37,19 +34,16 @@ def augment_train(recipe: Recipe, data: Dataset) -> Dataset:
     settings = recipe.augment
     if settings is None:
         return data
-    return settings.apply(data, seed=recipe.seed, token_table=_token_table)
+    return settings.apply(data, seed=recipe.seed, token_table=_token_table, say=say)
 
 
 def augment_and_tell(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> Dataset:
     """Do the same as :func:`augment_train`, and say how many rows there are now and what is known of their targets."""
-    augmented = augment_train(recipe, data)
+    augmented = augment_train(recipe, data, say)
     if recipe.augment is not None:
         rows = f"{len(data.train):,} train texts become {len(augmented.train):,}"
         per_row = augmented.train.targets.nnz / len(augmented.train)
         say(f"{recipe.augment.kind}: {rows}, with {per_row:.2f} labels each")
-        if recipe.augment.kind == "gandalf" and (checked := agreement(data, augmented)).targets:
-            line = f"{checked.texts:,} label texts are train texts too; {checked.share:.1%} of their targets are right"
-            say(line + ("; if it does not help, try augment.targets=self" if checked.share < UNLIKE else ""))
     return augmented
 
 

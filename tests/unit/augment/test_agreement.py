@@ -14,7 +14,7 @@ def make(rows):
 def test_counts_by_hand():
     # Text a: train says b, c; the label row of a says itself and, from x, b and d.
     data = make([("a", [1, 2]), ("x", [0, 1, 3]), ("y", [2])])
-    counts = agreement(data, gandalf(data))
+    counts = agreement(data, gandalf(data, known="ignore"))
     assert counts == Agreement(texts=1, targets=2, right=1)
     assert counts.share == 0.5
 
@@ -24,7 +24,7 @@ def test_against_a_plain_loop(options):
     rng = np.random.default_rng(0)
     texts = ["a", "b", "c", *(f"text {i}" for i in range(30))]
     data = make([(text, np.flatnonzero(rng.random(4) < 0.5).tolist()) for text in texts])
-    more = gandalf(data, **options)
+    more = gandalf(data, known="ignore", **options)
     targets = right = 0
     for row, (uid, text) in enumerate(zip(more.train.uids, more.train.texts, strict=True)):
         if uid not in data.train.uids and text in texts:
@@ -32,6 +32,11 @@ def test_against_a_plain_loop(options):
             wanted = set(more.train.targets[row].indices) - {LABELS.index(text)}
             targets, right = targets + len(wanted), right + len(wanted & truth)
     assert agreement(data, more) == Agreement(3, targets, right)
+
+
+def test_merged_labels_are_right():
+    data = make([("a", [1, 2]), ("x", [0, 1, 3]), ("y", [2])])
+    assert agreement(data, gandalf(data)) == Agreement(texts=1, targets=2, right=2)
 
 
 def test_no_common_texts():

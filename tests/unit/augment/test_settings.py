@@ -43,6 +43,9 @@ def test_planned_rows_of_gandalf(data, changes):
         {"max_targets": 1, "below_delta": "mask", "graph": "walk"},
         {"max_targets": None, "below_delta": "mask"},
         {"delta": 0, "below_delta": "mask"},
+        {"delta": 0, "max_targets": None, "targets": "calibrated", "below_delta": "mask"},
+        {"known": "ignore", "graph": "shared_counts"},
+        {"targets": "calibrated", "graph": "shrunk_counts"},
         {"targets": "self", "delta": 0.1},  # the default may be written down
     ],
 )
@@ -56,6 +59,9 @@ def test_settings_that_have_an_effect(changes):
     ("changes", "words"),
     [
         ({"sample": "tail"}, "sample has no effect: share is 1"),
+        ({"targets": "self", "known": "ignore"}, "known has no effect: targets is self"),
+        ({"targets": "calibrated", "max_targets": 1}, "targets: calibrated has no effect: max_targets is 1"),
+        ({"known": "merged"}, "Input should be 'merge' or 'ignore'"),
         ({"targets": "self", "delta": 0.2}, "delta has no effect: targets is self"),
         ({"targets": "self", "max_targets": 3}, "max_targets has no effect: targets is self"),
         ({"targets": "self", "graph": "walk"}, "graph has no effect: targets is self and below_delta is negative"),
@@ -85,6 +91,8 @@ BASES = [
     {"targets": "self"},
     {"targets": "self", "below_delta": "mask"},
     {"targets": "glas"},
+    {"targets": "calibrated", "delta": 0.05},
+    {"known": "ignore"},
     {"max_targets": 1},
     {"max_targets": 1, "below_delta": "mask"},
     {"delta": 0, "max_targets": None},
@@ -95,6 +103,7 @@ BASES = [
 ]
 OTHERS = {
     "share": 0.6, "sample": "tail", "targets": "glas", "graph": "walk", "delta": 0.4, "max_targets": 2,
+    "known": "ignore",
     "below_delta": "mask", "rows_kept": "labels", "rows": 7, "alpha": 0.1, "words": 1.0, "top": 1, "source": "cap",
 }  # fmt: skip
 
@@ -105,6 +114,7 @@ def large():
     truth = rng.random((60, 20)) < np.linspace(0.4, 0.1, 20)
     words = ["shoe", "boot", "hat", "cap"]
     rows = [(" ".join(rng.choice(words, 8)), np.flatnonzero(row).tolist()) for row in truth]
+    rows += [(f"label {i}", np.flatnonzero(rng.random(20) < 0.2).tolist()) for i in range(6)]
     return Dataset.from_lists(rows, [("hat", [1])], [f"label {i}" for i in range(20)])
 
 

@@ -13,14 +13,15 @@ from megalabel.graphs import cooccurrence
 GOLDEN = sparse.csr_matrix([[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0]])
 
 
-def brute(dense, delta, top=None):
+def brute(dense, delta, top=None, share_rows=False, shrink=0):
     """The formula, cell by cell."""
     ones = (dense > 0).astype(float)
     labels = ones.shape[1]
     out = np.zeros((labels, labels))
     for j in range(labels):
         for i in range(labels):
-            together, own = float((ones[:, i] * ones[:, j]).sum()), float(ones[:, j].sum())
+            weights = 1 / np.maximum(ones.sum(axis=1) - 1, 1) if share_rows else np.ones(len(ones))
+            together, own = float((weights * ones[:, i] * ones[:, j]).sum()), float(ones[:, j].sum()) + shrink
             share = 1.0 if i == j else together / own if own else 0.0
             out[j, i] = share if i == j or share > delta else 0.0
         if top is not None:
@@ -41,6 +42,21 @@ def test_golden_matrix():
     assert megalabel.graphs.cooccurrence(GOLDEN, delta=0.1).toarray().tolist() == wanted
     assert cooccurrence(GOLDEN, 0.0).toarray().tolist() == wanted
     assert cooccurrence(GOLDEN, 0.25).toarray().tolist() == [[1, 0.5, 0, 0], *wanted[1:]]
+
+
+@pytest.mark.parametrize("options", [{"share_rows": True}, {"shrink": 1}, {"share_rows": True, "shrink": 2}])
+@pytest.mark.parametrize("block", [None, 3])
+def test_estimates_that_trust_less(options, block):
+    for seed in range(20):
+        targets = random_targets(seed, 25, 9, 0.3)
+        for delta in (0.0, 0.1017, 0.27):  # no sum of fractions is exactly there
+            graph = cooccurrence(targets, delta, block=block, **options).toarray()
+            np.testing.assert_allclose(graph, brute(targets.toarray(), delta, **options), rtol=1e-6)
+
+
+def test_shared_counts_add_up_to_one_at_most():
+    graph = cooccurrence(random_targets(3, 40, 9, 0.5), 0.0, share_rows=True).toarray()
+    assert (graph.sum(axis=1) - 1 <= 1 + 1e-6).all()
 
 
 @given(

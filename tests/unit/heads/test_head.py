@@ -47,8 +47,12 @@ def test_old_keys_are_refused_with_the_new_name(kind, old, new):
 def test_targets_of_label_texts_are_those_of_gandalf():
     for kind in ("memory", "linear"):
         assert HEADS[kind](labels="gandalf", max_targets=5).max_targets == 5
-        with pytest.raises(ValidationError, match="max_targets has no effect: labels is not gandalf"):
+        with pytest.raises(ValidationError, match="max_targets has no effect: labels is neither gandalf nor"):
             HEADS[kind](max_targets=5)
+        with pytest.raises(ValidationError, match="known has no effect: labels is neither gandalf nor"):
+            HEADS[kind](labels="self", known="ignore")
+        with pytest.raises(ValidationError, match="labels: calibrated has no effect: max_targets is 1"):
+            HEADS[kind](labels="calibrated", max_targets=1)
 
 
 def test_frequent_n_grams_are_left_out_where_n_grams_are_compared():

@@ -61,8 +61,11 @@ ORACLES = [
     (SquaredHinge(margin=0.7), oracle.squared_hinge, {"margin": 0.7}),
     (Softmax(), oracle.softmax, {}),
     (Softmax(positives="sum"), oracle.softmax, {"how": "sum"}),
+    (Softmax(positives="count"), oracle.softmax, {"how": "count"}),
     (SupCon(balanced=True), oracle.softmax, {"balanced": True}),
     (DecoupledSoftmax(), oracle.decoupled_softmax, {}),
+    (DecoupledSoftmax(positives="count"), oracle.decoupled_softmax, {"how": "count"}),
+    (DecoupledSoftmax(positives="sum"), oracle.decoupled_softmax, {"how": "sum"}),
     (SoftTopK(2), oracle.soft_top_k, {"k": 2}),
     (SoftTopK("positives", alpha=3.0), oracle.soft_top_k, {"k": "positives", "alpha": 3.0}),
     (Triplet(k=3), oracle.triplet, {"k": 3}),
@@ -121,6 +124,19 @@ def test_one_positive_makes_softmax_and_decoupled_softmax_equal():
     for value, gradient in zip(values[1:], gradients[1:], strict=True):
         torch.testing.assert_close(value, values[0], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(gradient, gradients[0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [Softmax, DecoupledSoftmax])
+def test_weights_of_soft_targets(kind):
+    """Rows with targets of 1 and of 0.25: equal under mean, a quarter under count; hard targets do not care."""
+    scores = torch.randn(1, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64).repeat(2, 1)
+    hard = (torch.arange(8) < 3).double().repeat(2, 1)
+    soft = hard * torch.tensor([[1.0], [0.25]])
+    mean, count, total = (kind(positives=how, reduction="none") for how in ("mean", "count", "sum"))
+    torch.testing.assert_close(mean(scores, hard), count(scores, hard))
+    torch.testing.assert_close(total(scores, hard), 3 * count(scores, hard))
+    assert mean(scores, soft)[0].item() == pytest.approx(mean(scores, soft)[1].item())
+    assert count(scores, soft)[1].item() == pytest.approx(count(scores, soft)[0].item() / 4)
 
 
 def test_an_easy_negative_takes_weight_from_the_hard_one_in_the_triplets_of_ngame_only():

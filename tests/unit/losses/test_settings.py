@@ -15,7 +15,7 @@ TARGETS[2, 2] = 0.4
 CHANGES = {
     "bce": {"symmetric": 0.3, "reduction": "sum"},
     "softmax": {"symmetric": 0.3, "bce": 0.5, "positives": "sum"},
-    "decoupled_softmax": {"symmetric": 0.3, "bce": 0.5},
+    "decoupled_softmax": {"symmetric": 0.3, "bce": 0.5, "positives": "count"},
     "soft_top_k": {"symmetric": 0.3, "bce": 0.5, "k": "positives", "alpha": 3.0},
     "sup_con": {"symmetric": 0.3, "bce": 0.5, "balanced": True},
     "triplet": {
@@ -68,6 +68,10 @@ def test_every_setting_has_an_effect(kind, key):
         ({"kind": "triplet", "k": 1, "temperature": 0.2}, "one negative has all the weight"),
         ({"kind": "bce", "bce": 1.0}, "bce"),
         ({"kind": "softmax", "positives": "all"}, "positives"),
+        ({"kind": "decoupled_softmax", "positives": "number"}, "positives"),
+        ({"kind": "bce", "positives": "count"}, "positives"),
+        ({"kind": "sup_con", "positives": "count"}, "positives"),
+        ({"kind": "squared_hinge", "positives": "count"}, "positives"),
         ({"kind": "soft_top_k", "k": 0}, "k"),
         ({"kind": "soft_top_k", "k": "labels"}, "k"),
         ({"kind": "probabilistic_contrastive", "c": 1.0}, "c"),

@@ -1,9 +1,12 @@
 """Fitted heads: which features and counts they use."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import megalabel as ml
+from megalabel.augment import gandalf
 from megalabel.data.hold_out import hold_out
 from megalabel.errors import SettingError
 from megalabel.heads.live import Live
@@ -45,6 +48,23 @@ def test_character_ngrams_are_for_short_texts(words, left):
     data = ml.Dataset.from_lists([(text, [row % 4]) for row, text in enumerate(texts)], [("a", [0])], list("abcd"))
     assert bool(fitted(data, *ONLY).ngrams.characters) is left
     assert fitted(data, *ONLY, "ngrams={characters: 1024}").ngrams.characters == 1024
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ("labels: self", {"targets": "self"}),
+        ("labels: gandalf", {"max_targets": None}),
+        ("labels: gandalf, known: ignore, max_targets: 3", {"known": "ignore", "max_targets": 3}),
+        ("labels: calibrated", {"targets": "calibrated", "max_targets": None}),
+    ],
+)
+def test_label_texts_as_rows_are_those_of_gandalf(data, settings, options):
+    texts = [*data.labels.texts[:20], *data.train.texts[20:]]
+    data = data.replace(train=replace(data.train, texts=texts))
+    head = fitted(data, f"heads.near={{kind: memory, {settings}}}").heads["near"]
+    train = gandalf(data, seed=load_recipe("unidec-cpu").seed, **options).train
+    assert (head.targets_ != train.without(train.filter).targets).nnz == 0
 
 
 def test_texts_alone_need_no_ngrams(data):

@@ -29,6 +29,7 @@ def test_search_can_be_normalised_if_training_is_not():
         ({"loss": None, "query_matrix": True}, "query_matrix has no effect: loss is null"),
         ({"loss": None, "normalise": False, "search_normalise": True}, "search_normalise has no effect: loss is null"),
         ({"loss": None, "bias": True, "temperature": {"learn": True}}, "temperature.learn has no effect: loss is null"),
+        ({"temperature": {"learn_as": "inverse"}}, "learn_as has no effect: learn is false"),
         ({"temperature": {"share": "both"}}, "share has no effect: learn is false"),
         ({"space": "clusters"}, "groups of labels have no text"),
     ],
@@ -45,6 +46,22 @@ def test_temperature_is_learnt_only_if_set_and_has_a_lower_bound():
     with torch.no_grad():
         learnt.log_value.fill_(-100.0)
     assert learnt().item() == pytest.approx(0.01)
+
+
+def test_the_inverse_of_a_temperature_can_be_learnt():
+    learnt = Temperature(0.05, learn=True, learn_as="inverse")
+    assert [name for name, _ in learnt.named_parameters()] == ["inverse_value"]
+    assert learnt().item() == pytest.approx(0.05)
+    cosine = torch.tensor(0.3)
+    (cosine / learnt()).backward()
+    assert learnt.inverse_value.grad.item() == pytest.approx(0.3)  # d(cosine * inverse) / d(inverse)
+    for far, expected in ((1e6, 0.01), (-5.0, 100.0)):
+        with torch.no_grad():
+            learnt.inverse_value.fill_(far)
+        assert learnt().item() == pytest.approx(expected)
+    logarithm = Temperature(0.05, learn=True)
+    (cosine / logarithm()).backward()
+    assert logarithm.log_value.grad.item() == pytest.approx(-0.3 / 0.05)
 
 
 def test_residual_projection_starts_near_its_input():

@@ -29,6 +29,8 @@ LOSSES = [
     Softmax(positives="sum", reduction="sum"),
     SupCon(balanced=True),
     DecoupledSoftmax(),
+    DecoupledSoftmax(positives="count"),
+    Softmax(positives="count"),
     SoftTopK(2),
     SoftTopK("positives"),
     Triplet(k=3),
