@@ -144,7 +144,8 @@ def _graph(stored: Result) -> Path:
             name = node["text"].partition(":")[0] if "::" not in node["text"] else node["text"].rpartition(": ")[0]
             label = "\n".join(textwrap.wrap(f"{name} ({node['points']})", 20))
             plate = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85} if place == 0 else None
-            axis.text(1.17 * x, 1.17 * y - (0.12 if place == 0 else 0), label, fontsize=8, color=INK, zorder=4, bbox=plate,
+            axis.text(1.17 * x, 1.17 * y - (0.12 if place == 0 else 0), label, fontsize=8, color=INK, zorder=4,
+                      bbox=plate,
                       ha="center" if abs(x) < 0.2 else "left" if x > 0 else "right",
                       va="top" if place == 0 or y < -0.9 else "bottom" if y > 0.9 else "center")  # fmt: skip
         axis.set_title(row["data"], fontsize=10)
