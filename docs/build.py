@@ -18,6 +18,7 @@ from typing import Any
 
 from _ablations import TABLES, ablation_text, load_ablations
 from _architecture import PICTURE, draw_architecture, is_fresh, packages_text
+from _figures import draw_figures, gradients_text, graph_text, pool_text
 from _gandalf import draw, label_features_text, study_text
 from _plan import measured_text, published_text, worked_text
 from _quality import NOTHING, load_quality, quality_short_text, quality_text, variants_text
@@ -371,6 +372,24 @@ def losses() -> str:
     return f"{table(head, rows)}\nd = {stored['dim']}, {stored['threads']} threads, load {load:.1f}; {where(stored)}.\n"
 
 
+def figure_gradients() -> str:
+    """Return the spread of the gradients of positives over training."""
+    stored = result("positive_gradients")
+    return gradients_text(table, stored, where(stored))
+
+
+def figure_graph() -> str:
+    """Return the neighbours of single labels in the label graph."""
+    stored = result("label_graph")
+    return graph_text(stored, where(stored))
+
+
+def figure_pool() -> str:
+    """Return the positives of a query in the pool of its batch."""
+    stored = result("pool_positives")
+    return pool_text(table, stored, where(stored))
+
+
 def systems_measured() -> str:
     """Return every system with the same budget, on each data set."""
     stored = result("systems")
@@ -381,6 +400,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "demo": demo,
     "gandalf": gandalf,
     "gandalf_cost": gandalf_cost,
+    "figure_gradients": figure_gradients,
+    "figure_graph": figure_graph,
+    "figure_pool": figure_pool,
     "label_features_cost": label_features_cost,
     "metrics": metrics,
     "evaluate": evaluate,
@@ -431,6 +453,7 @@ def main() -> int:
     check = parser.parse_args().check
     if not check:
         draw(result("gandalf"))
+        draw_figures(result)
         draw_architecture()
     stale = [] if is_fresh() else [PICTURE.relative_to(ROOT)]
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:

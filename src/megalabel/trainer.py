@@ -120,7 +120,7 @@ def train_rank(
     folder = Path(out)
     with ExitStack() as lock:
         ranks.on_rank0(lambda: prepare_folder(folder, recipe, resume, lock))
-        held = data if data.val is not None else hold_out(data, share=recipe.training.validation, seed=recipe.seed)
+        held = data if data.val is not None else _hold_out(recipe, data)
         identity = identify(recipe, held)
         check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
         say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
@@ -132,6 +132,11 @@ def train_rank(
             model = _Run(recipe, folder, identity, resume, log, ranks, say).model(held)
         ranks.on_rank0(lambda: None if model is None else _save_model(model, folder / "model", say))
         return model
+
+
+def _hold_out(recipe: Recipe, data: Dataset) -> Dataset:
+    chosen = recipe.training
+    return hold_out(data, share=chosen.validation, like_test=chosen.validation_like_test, seed=recipe.seed)
 
 
 def _save_model(model: Model, folder: Path, say: Callable[[str], None]) -> None:

@@ -42,6 +42,7 @@ ELSEWHERE = {
     ("Recipe", "drop"): "of a stage, refused in a recipe: tests/recipes/test_effects.py",
     ("Recipe", "space"): "of a stage, refused in a recipe: tests/recipes/test_effects.py",
     ("Training", "device"): "where it is computed: tests/training/test_device.py",
+    ("Training", "validation_like_test"): "symmetric sets: tests/training/test_train.py",
     ("Training", "chunk_size"): "memory: tests/unit/network/test_gradcache.py",
     ("TransformerOptions", "batch_tokens"): "speed: tests/unit/encoders/test_transformer.py",
     ("IvfSearch", "pq"): "from 1,024 labels on: tests/unit/index/test_ivf.py",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 import megalabel as ml
 from megalabel.errors import DataError, MegalabelError, WriteError
 from megalabel.training.checkpoint import list_checkpoints, load_checkpoint
+from megalabel.training.run_folder import identify
 
 DATA = "synthetic:points=500,labels=60,seed=5"
 SMALL = [
@@ -44,6 +46,19 @@ def test_all_labels_in_the_loss_and_refit(data):
     changes = [*SMALL, "batching.order=shuffled", "batching.labels=all"]
     model = ml.train("unidec-cpu", data, changes=[*changes, "training.refit=true"])
     assert model.evaluate(data).metrics["P@1"] > 60
+
+
+def test_validation_rows_of_symmetric_sets_are_like_those_of_test(monkeypatch):
+    """Train on items that are points and labels, most with one label, some with six; those of test have six."""
+    held = []
+    kept = lambda recipe, data: held.append(data) or identify(recipe, data)  # noqa: E731
+    monkeypatch.setattr("megalabel.trainer.identify", kept)
+    rows = [(f"item {i}", [(i + j) % 12 for j in range(1, 7 if i % 4 == 0 else 2)]) for i in range(90)]
+    data = ml.Dataset.from_lists(rows, [("new item", list(range(6)))], [f"item {i}" for i in range(90)])
+    for changes in ([], ["training.validation_like_test=false"]):
+        ml.train("unidec-cpu", data, changes=[*SMALL, "training.epochs=1", *changes])
+    matched, random_rows = (np.diff(each.val.targets.indptr).mean() for each in held)
+    assert matched > 4 > random_rows
 
 
 def test_mistakes(data, summed_run, tmp_path):

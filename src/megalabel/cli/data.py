@@ -91,6 +91,8 @@ def build(
     """Write a built-in data set to a folder.
 
     Example: megalabel data build synthetic:points=100000,labels=20000,seed=1 --out big
+
+    Example: megalabel data build manpages:path=pages --out manpages
     """
     from megalabel.data.builtin import build as build_set
     from megalabel.data.save import save

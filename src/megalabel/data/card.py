@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Card", "card"]
 
 QUANTILES = (0, 10, 25, 50, 75, 90, 99, 100)  # percent
+SHOWN_SOURCES = 3  # packages named in the table
 HEAD, TORSO = 100, 10  # a head label has more train points than HEAD, a torso label at least TORSO
 
 
@@ -43,6 +44,7 @@ class Card:
     propensity: tuple[float, float]  # A, B
     reverse_shares: dict[str, float] | None  # by split: pairs whose reverse is a train pair
     filter_pairs: dict[str, int]  # by split
+    sources: dict[str, str]  # packages the set was made from, with their versions; empty if not known
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -70,8 +72,15 @@ class Card:
             ("pairs reversed in train", self._reversed()),
             ("filter pairs", ", ".join(f"{name} {count:,}" for name, count in self.filter_pairs.items())),
         ]
+        if self.sources:
+            rows.append(("made from", self._made_from()))
         width = max(len(title) for title, _ in rows)
         return "\n".join(f"{title:<{width}}  {value}" for title, value in rows)
+
+    def _made_from(self) -> str:
+        shown = [f"{name} {version}" for name, version in list(self.sources.items())[:SHOWN_SOURCES]]
+        left = len(self.sources) - len(shown)
+        return ", ".join(shown) + (f" and {left:,} more packages (all in card.json)" if left else "")
 
     def _reversed(self) -> str:
         if self.reverse_shares is None:
@@ -113,6 +122,7 @@ def card(data: Dataset) -> Card:
         propensity=data.propensity,
         reverse_shares={name: reverse_share(data, split) for name, split in parts.items()} if symmetric else None,
         filter_pairs={name: len(split.filter) for name, split in parts.items()},
+        sources=dict(data.sources),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -121,6 +121,7 @@ class Dataset:
     propensity: tuple[float, float] = (0.55, 1.5)  # A, B
     counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # [L], filled when empty
     points: int = 0  # filled when 0
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False)  # package it was made from -> version
     before: Dataset | None = field(default=None, repr=False)  # the set a validation part was held out of
 
     def __post_init__(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -21,7 +23,13 @@ MAX_ROWS = 10_000  # default
 
 
 def hold_out(
-    data: Dataset, *, share: float = 0.1, max_rows: int = MAX_ROWS, seed: int = 0, into: Literal["val", "test"] = "val"
+    data: Dataset,
+    *,
+    share: float = 0.1,
+    max_rows: int = MAX_ROWS,
+    seed: int = 0,
+    into: Literal["val", "test"] = "val",
+    like_test: bool = True,
 ) -> Dataset:
     """Move a seeded random part of train into ``val`` (or ``test``).
 
@@ -37,6 +45,14 @@ def hold_out(
     the held-out row to its filter pairs. Rows that cannot be held out under these rules stay
     in train; train rows left without a label are dropped. ``Dataset.refit`` restores everything.
 
+    These rules favour rows with few labels, and in symmetric sets rows that are labels
+    themselves, so random rows may rank models in another order than test. With ``like_test``,
+    validation rows of a symmetric set have the share of label texts and the mean number of labels
+    per row that test has, as nearly as the rules allow; where both cannot be had, the number of
+    labels comes first. These two numbers are all that is taken from test; which labels its rows
+    have is never looked at. Without ``like_test``, in sets that are not symmetric, and for a test
+    part, rows are random.
+
     At most ``max_rows`` rows are held out.
 
     >>> from megalabel import load
@@ -50,10 +66,11 @@ def hold_out(
         raise SettingError(f"{data.name} already has val rows", remedy="use them, or drop them first")
     size = held_out_size(len(data.train), share, max_rows)
     picker = _Picker(data)
-    for row in np.random.default_rng(seed).permutation(len(data.train)):
-        if len(picker.held) == size:
-            break
-        picker.try_row(int(row))
+    order: list[int] = np.random.default_rng(seed).permutation(len(data.train)).tolist()
+    if like_test and into == "val" and (picker.items >= 0).any():
+        _pick_like_test(picker, order, size)
+    else:
+        _pick_in_order(picker, order, size)
     if not picker.held:
         raise DataError(
             f"{data.name}: no train row can be held out, each has the only train point of some label",
@@ -68,6 +85,49 @@ def hold_out(
 def held_out_size(rows: int, share: float, max_rows: int = MAX_ROWS) -> int:
     """Return how many of the train rows :func:`hold_out` tries to hold out."""
     return min(max(1, round(share * rows)), max_rows)
+
+
+def _pick_in_order(picker: _Picker, order: list[int], size: int) -> None:
+    for row in order:
+        if len(picker.held) == size:
+            break
+        picker.try_row(row)
+
+
+def _pick_like_test(picker: _Picker, order: list[int], size: int) -> None:
+    """Hold out rows whose share of label texts and mean number of labels follow those of test.
+
+    Rows are tried in the given order, but while the held-out rows have too few or too many label
+    texts, by more than one, only rows that correct this are; and while they have too few or too
+    many labels, by more than a row of test has on average, only rows with at least, or at most,
+    that average. If no row corrects both, one that corrects the labels is tried, then one that
+    corrects the label texts, then any.
+    """
+    test, train = picker.data.test, picker.data.train
+    counts = np.diff(test.targets.indptr)
+    mean = float(counts[counts > 0].mean())
+    share = float(np.mean(match_items(test, picker.data.labels) >= 0))
+    is_known: list[bool] = (picker.items >= 0).tolist()
+    sizes: list[int] = np.sign(np.diff(train.targets.indptr) - mean).astype(int).tolist()  # beside the mean: -1, 0, 1
+    both, any_size = (False, True), (-1, 0, 1)
+    queues: dict[tuple[bool, int], deque[int]] = {kind: deque() for kind in product(both, any_size)}
+    for place, row in enumerate(order):
+        queues[is_known[row], sizes[row]].append(place)
+    labels = label_texts = 0  # of the rows held out
+    while len(picker.held) < size:
+        more_texts, more_labels = label_texts - share * len(picker.held), labels - mean * len(picker.held)
+        known = both if abs(more_texts) <= 1 else (more_texts < 0,)
+        fits = any_size if abs(more_labels) <= mean else (0, 1) if more_labels < 0 else (-1, 0)
+        for kinds in (product(known, fits), product(both, fits), product(known, any_size), queues):
+            ready = [queues[kind] for kind in kinds if queues[kind]]
+            if ready:
+                break
+        else:
+            return
+        row = order[min(ready, key=lambda queue: queue[0]).popleft()]
+        held = picker.try_row(row)
+        labels += held
+        label_texts += is_known[row] and held > 0
 
 
 class _Picker:
@@ -95,19 +155,21 @@ class _Picker:
         """Return the labels the row still has in train."""
         return [b for b in self.truth_of(row) if (row, b) not in self.gone]
 
-    def try_row(self, row: int) -> None:
-        """Hold the row out if both rules allow it."""
+    def try_row(self, row: int) -> int:
+        """Hold the row out if both rules allow it; return how many labels it has as a held-out row, 0 if it stays."""
         labels = self.labels_of(row)
         if not labels or self.left[labels].min() < 2:
-            return
+            return 0
         item = int(self.items[row])
         truth = self.truth_of(row)
+        kept = len(truth)
         reverse = self.reverse_rows(row, item, truth) if item >= 0 else {}
         leaving = sum(len(rows) for rows in reverse.values()) + (item in labels)
         if reverse and self.left[item] <= leaving:
-            if len(truth) == 1:
-                return
+            if kept == 1:
+                return 0
             given_up, _ = reverse.popitem()
+            kept -= 1
             self.given_up.append((row, given_up))
         for rows in reverse.values():
             self.gone.update((other, item) for other in rows)
@@ -115,6 +177,7 @@ class _Picker:
         self.left[labels] -= 1
         self.held.append(row)
         self.is_held[row] = True
+        return kept
 
     def reverse_rows(self, row: int, item: int, truth: list[int]) -> dict[int, list[int]]:
         """Return, for each label b of the row, the other train rows that are item b and have ``item`` as a label."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["mines_once", "refuse_idle"]
 
-_OF_THE_RUN = ("validation", "refit", "device")  # of training: one value for all stages
+_OF_THE_RUN = ("validation", "validation_like_test", "refit", "device")  # of training: one value for all stages
 
 
 def refuse_idle(recipe: Recipe) -> None:

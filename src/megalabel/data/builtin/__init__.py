@@ -23,6 +23,7 @@ __all__ = ["BUILTIN", "Builder", "build", "get_builder", "unknown_name"]
 
 BUILTIN = {
     "pydocs": "docstrings of installed scientific Python packages -> the objects under their See Also",
+    "manpages": "manual page (name and description) -> the pages under its SEE ALSO",
     "wordnet": "WordNet synset (lemmas: gloss) -> the synsets it points to",
     "debian": "Debian package (name and synopsis) -> the packages it depends on, recommends or suggests",
     "hpo": "rare disease (name) -> its phenotypes in the Human Phenotype Ontology",

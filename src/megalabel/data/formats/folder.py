@@ -3,7 +3,8 @@
 ``trn.jsonl``, ``tst.jsonl`` and optional ``val.jsonl`` hold ``{"uid", "text", "labels":
 [ints]}`` with optional ``"weights"``; ``lbl.jsonl`` holds ``{"uid", "text"}``; optional
 ``filter_trn.txt`` (``_val``, ``_tst``) hold ``row label`` pairs; optional ``card.json``
-holds name, about, licence and propensity constants.
+holds name, about, licence, propensity constants, and the packages the set was made from
+with their versions.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _with_filter(folder: Path, name: str, split: Split, options: Options) -> Spl
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """Read name, about, licence and propensity from card.json."""
+    """Read name, about, licence, propensity and sources from card.json."""
     card = read_json(path)
     details: dict[str, Any] = {key: card[key] for key in ("name", "about", "licence") if isinstance(card.get(key), str)}
     if "propensity" in card:
@@ -95,6 +96,11 @@ def read_card(path: Path) -> dict[str, Any]:
         if not (isinstance(pair, list) and len(pair) == 2 and all(type(x) in (int, float) for x in pair)):
             raise DataError("propensity must be two numbers [A, B]", path=path)
         details["propensity"] = checked_constants(*pair, path=path)
+    if "sources" in card:
+        sources = card["sources"]
+        if not (isinstance(sources, dict) and all(isinstance(version, str) for version in sources.values())):
+            raise DataError('sources must be {"package": "version"}', path=path)
+        details["sources"] = sources
     return details
 
 
@@ -122,7 +128,14 @@ def write_filters(data: Dataset, folder: Path, name: str = "filter_{stem}.txt.gz
 
 def write_card(data: Dataset, folder: Path) -> None:
     """Write card.json."""
-    card = {"name": data.name, "about": data.about, "licence": data.licence, "propensity": list(data.propensity)}
+    card: dict[str, Any] = {
+        "name": data.name,
+        "about": data.about,
+        "licence": data.licence,
+        "propensity": list(data.propensity),
+    }
+    if data.sources:
+        card["sources"] = dict(sorted(data.sources.items()))
     with writing(folder / "card.json") as out:
         out.write(dump(card, folder / "card.json", orjson.OPT_INDENT_2))
 

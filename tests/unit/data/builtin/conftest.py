@@ -1,5 +1,6 @@
 """Shared by the tests of built-in sets."""
 
+import gzip
 import hashlib
 import sqlite3
 
@@ -75,6 +76,45 @@ def packages_file(tmp_path):
     path = tmp_path / "Packages"
     path.write_text("\n".join(stanzas))
     return path
+
+
+@pytest.fixture
+def manual_folder(tmp_path):
+    """Extracted packages: a ring of tools, a library with links, perl modules, and files that do not count."""
+    folder = tmp_path / "packages"
+
+    def write(package, name, content, pack=True):
+        path = folder / package / "usr/share/man" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(content.encode(), mtime=0) if pack else content.encode())
+        return path
+
+    def page(names, description, see):
+        return f'.TH X 1\n.SH NAME\n{names} \\- {description}\n.SH "SEE ALSO"\n{see}\n'
+
+    for i in range(30):
+        see = f".BR tool{(i + 1) % 30} (1),\n.BR tool{(i + 7) % 30} (1),\n.BR ghost (1), shared(3)"
+        write("tools_1:2.0-1", f"man1/tool{i}.1.gz", page(f"tool{i}", f"use number {i}", see))
+        modules = f"Some::Module{(i + 1) % 30}, Carp and tool{i}(1)"
+        write("libsome-perl_0.5", f"man3/Some::Module{i}.3pm.gz", page(f"Some::Module{i}", f"module {i}", modules))
+    write(
+        "tools_1:2.0-1", "man1/tool1.1.gz", page("tool1", "use number 1", ".BR tool1 (1), old (1), copy(3), print(3)")
+    )
+    write("tools_1:2.0-1", "man1/old.1", ".so man1/tool2.1\n", pack=False)
+    write("tools_1:2.0-1", "man1/broken.1.gz", "not packed", pack=False)
+    write("tools_1:2.0-1", "de/man1/tool1.1.gz", page("tool1", "benutze Nummer 1", "tool5(1)"))
+    write("tools_1:2.0-1", "man1/README", "nothing")
+    write("libshared-dev_1.0_amd64", "man3/shared.3.gz", page("shared, print", "share things", ".BR tool0 (1)"))
+    write("libshared-dev_1.0_amd64", "man3/copy.3.gz", page("shared, print", "share things", ".BR tool3 (1)"))
+    link = write("libshared-dev_1.0_amd64", "man3/linked.3.gz", "")
+    link.unlink()
+    link.symlink_to("shared.3.gz")
+    write("other_3", "man1/tool4.1.gz", page("tool4", "an other tool of that name", ".BR tool9 (1)"))
+    write("other_3", "man1/tool5.1other.gz", page("tool5", "use number 5", ".BR tool4 (1), linked(3)"))
+    write("perl_5", "man3/Carp.3perl.gz", page("Carp", "warn of errors", "Some::Module3"))
+    write("perl_5", "man1/same.1.gz", page("same", "look alike", "Carp(3perl)"))
+    write("perl_5", "man8/same.8.gz", page("same", "look alike", "Carp(3perl), same(1)"))
+    return folder
 
 
 @pytest.fixture

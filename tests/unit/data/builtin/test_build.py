@@ -29,7 +29,7 @@ def test_load_knows_the_names(tmp_path, monkeypatch):
 
 def test_unknown_name_offers_the_nearest():
     assert str(unknown_name("wordnets:path=x")).endswith("did you mean 'wordnet'?")
-    assert str(unknown_name("qqq")).endswith("choose one of: pydocs, wordnet, debian, hpo, genes, synthetic")
+    assert str(unknown_name("qqq")).endswith("choose one of: pydocs, manpages, wordnet, debian, hpo, genes, synthetic")
     assert str(unknown_name("set.csv")) == "set.csv: no such file or folder"
     assert isinstance(unknown_name("qqq"), MegalabelError)
     with pytest.raises(DataError):
@@ -56,7 +56,15 @@ print("torch" in sys.modules)
 
 
 def test_same_set_in_every_process(
-    wordnet_folder, packages_file, hpo_folder, genes_folder, numpydoc_package, tmp_path, fingerprint, monkeypatch
+    wordnet_folder,
+    packages_file,
+    hpo_folder,
+    genes_folder,
+    manual_folder,
+    numpydoc_package,
+    tmp_path,
+    fingerprint,
+    monkeypatch,
 ):
     monkeypatch.syspath_prepend(str(numpydoc_package))
     specs = [
@@ -64,6 +72,7 @@ def test_same_set_in_every_process(
         f"debian:path={packages_file}",
         f"hpo:path={hpo_folder},seed=2",
         f"genes:path={genes_folder}",
+        f"manpages:path={manual_folder}",
         "pydocs:packages=tinydoc",
         "synthetic:points=200,labels=30,seed=2",
         "synthetic:points=200,labels=30,kind=random-pairs",
