@@ -115,6 +115,8 @@ def train_rank(
     """Do the same as :func:`train`; of several ranks only rank 0 returns the model, the others return None."""
     device = find_device(ranks.device(recipe.training.device))  # before anything else is done
     say = say if ranks.first else lambda line: None
+    if not len(data.train):
+        raise DataError(f"{data.name} has no train rows", remedy="these are rows to measure on")
     _check_labels(recipe, data, say)
     _check_sources(recipe)
     folder = Path(out)

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from megalabel.cli._options import DataOption, FormatOption, OwnDeviceOption, report_run, say
+from megalabel.cli._options import (
+    DataOption,
+    FormatOption,
+    OwnDeviceOption,
+    report_run,
+    say,
+    table_command,
+    table_options,
+)
+
+if TYPE_CHECKING:
+    from megalabel.data.formats import Options
 
 __all__ = ["train"]
 
 
+@table_command
 def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `megalabel recipes`, or a YAML file.")],
     data: DataOption,
@@ -34,6 +46,8 @@ def train(
     timeout: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="With torchrun: how long a rank waits for another.")
     ] = 600,
+    *,
+    table: Options,
 ) -> None:
     """Train a recipe on a data set and write the run to a folder.
 
@@ -61,7 +75,7 @@ def train(
             loaded = load_recipe(recipe, [*(changes or []), *overrides])
             found_device = find_device(ranks.device(loaded.training.device))
             dataset = ranks.rank0_first(
-                lambda: load(data, format=data_format, say=say if ranks.first else lambda line: None)
+                lambda: load(data, format=data_format, options=table, say=say if ranks.first else lambda line: None)
             )
             if not force:
                 check_memory(loaded, dataset, str(found_device))
@@ -73,6 +87,7 @@ def train(
                 command += [] if seed is None else ["--seed", str(seed)]
                 command += [] if device is None else ["--device", device]
                 command += [] if data_format is None else ["--from", data_format]
+                command += table_options(table)
                 command += [] if report else ["--no-report"]
                 command += ["--force"] if force else []
                 if ranks.first:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from megalabel.data.dataset import Dataset
+    from megalabel.data.dataset import Dataset, Labels
 
 __all__ = ["FORMATS", "Format", "Options", "detect", "get_format"]
 
@@ -35,6 +35,8 @@ class Options:
     fields: str | None = None  # repository JSON: "title" or "title+content"
     test_share: float | None = None  # hold this share of train out as test if there is no test part
     seed: int = 0
+    rows: str = "train"  # one table without a column for it: what its rows are, train or test
+    known: Labels | None = None  # tables: labels that cells may name, to tell what separates them
     say: Callable[[str], None] = lambda line: None  # receives what the reader decided
 
 

@@ -88,12 +88,13 @@ def collect(table: Table, options: Options, split: str | None) -> dict[str, Poin
     places = {name: columns.index(name) for name in columns}
     parts: dict[str, Points] = {}
     for line, cells in table.rows(columns):
-        part = _split_name(table.path, line, cells[places[by]]) if by is not None else split or "train"
+        part = _split_name(table.path, line, cells[places[by]]) if by is not None else split or options.rows
         points = parts.setdefault(part, Points(table.path))
         points.lines.append(line)
         points.texts.append(text_cell(table.path, line, text, cells[places[text]]))
         if uid is None:
-            points.uids.append(f"{PARTS[part]}-{len(points.uids)}")
+            number = len(points.uids)  # a row of a table of test rows has the uid that `predict` gives it
+            points.uids.append(str(number) if options.rows == "test" and by is None else f"{PARTS[part]}-{number}")
         else:
             points.uids.append(text_cell(table.path, line, uid, cells[places[uid]]))
         try:
@@ -139,24 +140,23 @@ def build_splits(
     parts: dict[str, Points],
     labels: Labels | None,
     label_path: Path | str | None,
-    separator: str | None,
-    say: Callable[[str], None],
+    options: Options,
 ) -> tuple[dict[str, Split], Labels]:
     """Turn collected rows into splits over one label set, the given one or the one the rows name.
 
-    ``say`` receives a line on what separates the labels of a cell.
+    ``options.say`` receives a line on what separates the labels of a cell.
     """
     cells = [cell for points in parts.values() for cell in points.cells]
     look_up: Callable[[str], int | None]
     if labels is None:
         try:
-            splitter, labels = name_labels(cells, separator)
+            splitter, labels = name_labels(cells, options.separator, _names(options.known))
         except AmbiguousError as error:
             raise _ambiguous(error, parts) from None
         look_up = {uid: i for i, uid in enumerate(labels.uids)}.get
     else:
-        splitter, look_up = resolve(cells, labels, separator)
-    _report_separator(splitter, cells, say)
+        splitter, look_up = resolve(cells, labels, options.separator)
+    _report_separator(splitter, cells, options.say)
     splits = {}
     for name, points in parts.items():
         rows = RowCollector(points.path)
@@ -165,6 +165,10 @@ def build_splits(
             rows.add(line, ids, parse_weights(points.weights[i], splitter) if points.weights else None)
         splits[name] = make_split(points.path, points.texts, points.uids, rows.matrix(max(len(labels), 1)))
     return splits, labels
+
+
+def _names(labels: Labels | None) -> set[str]:
+    return set() if labels is None else {*labels.uids, *labels.texts}
 
 
 def _report_separator(splitter: Splitter, cells: Sequence[Cell], say: Callable[[str], None]) -> None:
@@ -196,8 +200,10 @@ def read_tables(path: Path, options: Options, ending: str, open_table: Callable[
     label_path = options.label_file
     if path.is_file():
         parts = collect(open_table(path), options, None)
-        if "train" not in parts:
+        if "train" not in parts and options.rows == "train":
             raise DataError("no row of this file is a train row", path=path)
+        if options.rows == "test" and "test" not in parts:
+            raise DataError("no row of this file is a test row", path=path)
         if "test" not in parts and options.test_share is None:
             options = replace(options, test_share=0.1)  # one file has no other place for test rows
     else:
@@ -209,7 +215,7 @@ def read_tables(path: Path, options: Options, ending: str, open_table: Callable[
             if source is not None:
                 parts |= collect(open_table(source), options, split)
     labels = None if label_path is None else read_label_table(open_any(label_path))
-    splits, labels = build_splits(parts, labels, label_path, options.separator, options.say)
+    splits, labels = build_splits(parts, labels, label_path, options)
     return assemble(path, splits, labels, options)
 
 

@@ -66,10 +66,12 @@ def make_dataset(splits: dict[str, Split], labels: Labels, card: dict[str, Any],
 
     card = {"propensity": propensity_constants(card["name"])} | card
     train, val, test = (splits.get(name) for name in PARTS)
+    if train is None and test is not None and options.rows == "test":
+        train = test.rows(np.empty(0, dtype=np.int64))
     if train is None:
         raise DataError("this set has no train rows")
     if test is not None:
-        return Dataset(train=train, val=val, test=test, labels=labels, **card)
+        return Dataset(train=train, val=val, test=test, labels=labels, **card, test_only=not len(train))
     if options.test_share is None:
         raise DataError("this set has no test rows", remedy="add them, or give --test-share 0.1")
     whole = Dataset(train=train, val=val, test=train, labels=labels, **card)
