@@ -77,6 +77,10 @@ _TABLE_OPTIONS: dict[str, Any] = {
         Path | None,
         typer.Option(metavar="FILE", help="A second table: uid and text of each label.", rich_help_panel=_TABLES),
     ],
+    "strict": Annotated[
+        bool,
+        typer.Option("--strict", help="Stop at the first odd row instead of reporting it.", rich_help_panel=_TABLES),
+    ],
     "fields": Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Repository JSON: title, or title+content.", rich_help_panel=_TABLES),
@@ -92,6 +96,7 @@ _TABLE_OPTIONS: dict[str, Any] = {
         ),
     ],
 }
+_DEFAULTS = {"strict": False}
 
 
 def table_command(command: Callable[..., None]) -> Callable[..., None]:
@@ -103,7 +108,7 @@ def table_command(command: Callable[..., None]) -> Callable[..., None]:
         if name != "table"
     ]
     more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=kind)
         for name, kind in _TABLE_OPTIONS.items()
     ]
 
@@ -111,7 +116,7 @@ def table_command(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*arguments: Any, **values: Any) -> None:
         from megalabel.data.formats import Options
 
-        table = Options(**{name: values.pop(name, None) for name in _TABLE_OPTIONS})
+        table = Options(**{name: values.pop(name, _DEFAULTS.get(name)) for name in _TABLE_OPTIONS})
         command(*arguments, **values, table=table)
 
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + more
@@ -124,8 +129,9 @@ def table_command(command: Callable[..., None]) -> Callable[..., None]:
 def table_options(table: Options) -> list[str]:
     """Return the options as they are written on the command line."""
     given = {name: getattr(table, name) for name in _TABLE_OPTIONS}
+    strict = ["--strict"] if given.pop("strict") else []
     pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None]
-    return [part for pair in pairs for part in pair]
+    return [*(part for pair in pairs for part in pair), *strict]
 
 
 def say(line: str) -> None:

@@ -51,7 +51,10 @@ def info(
     *,
     table: Options,
 ) -> None:
-    """Describe a data set: sizes, label frequencies, licence, propensity constants.
+    """Describe a data set: sizes, label frequencies, licence, propensity constants, problems.
+
+    Problems are texts that are empty, repeated or both in train and test, rows without a label,
+    and labels that look odd: a missing value, or another label in other letters.
 
     Example: megalabel data info pydocs
     """
@@ -108,18 +111,30 @@ def convert(
 ) -> None:
     """Convert a data set to another format.
 
-    The format of D is detected and printed; --from overrides it.
+    The format of D is detected and printed; --from overrides it. Of one table, rows without text
+    or label are left out, rows with the same text are merged, and a label that a row has twice
+    counts once; all of it is counted and said. --strict stops instead.
 
     Example: megalabel data convert tickets.csv tickets --text-column body --labels-column tags
     """
-    from megalabel.data.formats import get_format
+    from megalabel.data.formats import TABLES, detect, get_format
     from megalabel.data.load import load
     from megalabel.data.make_filters import make_filters as add_filters
+    from megalabel.data.problems import find_problems
     from megalabel.data.save import save
+    from megalabel.errors import DataError
 
     get_format(to)
     _check_target(target, overwrite)
     data = load(source, format=data_format, options=replace(table, seed=seed), say=say)
+    tables = data_format in TABLES or (
+        data_format is None and Path(source).exists() and detect(Path(source))[0] in TABLES
+    )
+    problems = [] if tables else find_problems(data).lines()  # the reader of a table has said it already
+    if problems and table.strict:
+        raise DataError(problems[0], path=source, remedy="mend it, or leave out --strict")
+    for line in problems:
+        say(f"{source}: {line}")
     if make_filters:
         data = add_filters(data)
     save(data, target, format=to, overwrite=overwrite)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from megalabel.data.items import match_items, reverse_share
+from megalabel.data.problems import Problems, find_problems
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -43,6 +44,7 @@ class Card:
     propensity: tuple[float, float]  # A, B
     reverse_shares: dict[str, float] | None  # by split: pairs whose reverse is a train pair
     filter_pairs: dict[str, int]  # by split
+    problems: Problems
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -70,6 +72,8 @@ class Card:
             ("pairs reversed in train", self._reversed()),
             ("filter pairs", ", ".join(f"{name} {count:,}" for name, count in self.filter_pairs.items())),
         ]
+        problems = self.problems.lines() or ["none found"]
+        rows += [("problems" if place == 0 else "", line) for place, line in enumerate(problems)]
         width = max(len(title) for title, _ in rows)
         return "\n".join(f"{title:<{width}}  {value}" for title, value in rows)
 
@@ -113,6 +117,7 @@ def card(data: Dataset) -> Card:
         propensity=data.propensity,
         reverse_shares={name: reverse_share(data, split) for name, split in parts.items()} if symmetric else None,
         filter_pairs={name: len(split.filter) for name, split in parts.items()},
+        problems=find_problems(data),
     )
 
 

@@ -103,16 +103,19 @@ def resolve(
     return best, chosen
 
 
-def name_labels(cells: Iterable[Cell], separator: str | None, known: Collection[str] = ()) -> tuple[Splitter, Labels]:
+def name_labels(
+    cells: Iterable[Cell], separator: str | None, known: Collection[str] = (), skip: Collection[str] = ()
+) -> tuple[Splitter, Labels]:
     """Return how to split the cells, and their labels, sorted by name (numbers by value).
 
-    Names known from elsewhere help to tell what separates the labels of a cell.
+    Names known from elsewhere help to tell what separates the labels of a cell. Names in ``skip``, in small letters,
+    are no labels.
 
     If no separator is given and the cells leave open which it is, an AmbiguousError is raised.
     """
     distinct = set(cells)
     splitter = _guess(distinct, separator, known)
-    tokens = {token for cell in distinct for token in splitter.tokens(cell)}
+    tokens = {token for cell in distinct for token in splitter.tokens(cell) if str(token).casefold() not in skip}
     whole = [token for token in tokens if isinstance(token, int)]
     names = [str(i) for i in sorted(whole)] if len(whole) == len(tokens) else sorted({str(token) for token in tokens})
     return splitter, Labels(names, names)
