@@ -43,7 +43,7 @@ from megalabel.training.augment_train import augment_and_tell
 from megalabel.training.display import display
 from megalabel.training.distributed.check import check_ranks
 from megalabel.training.phase import Phase, Texts
-from megalabel.training.run_folder import identify, on_device, prepare_folder
+from megalabel.training.run_folder import finish_folder, identify, is_finished, on_device, prepare_folder
 from megalabel.training.run_log import RunLog
 from megalabel.types import LABELS
 
@@ -68,6 +68,7 @@ def train(
     seed: int | None = None,
     resume: bool = False,
     device: str | None = None,
+    keep_checkpoints: bool = False,
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model:
@@ -87,6 +88,7 @@ def train(
         resume: continue a run in ``out`` where it stopped, on any device; on a CPU the result is the same, bit for
             bit, as without the interruption.
         device: replaces the recipe's ``training.device``: auto, cpu, cuda, cuda:1 or mps.
+        keep_checkpoints: keep checkpoints and stages, which are removed once the model is saved.
         ranks: the processes that train together, from :func:`megalabel.training.distributed.join`; each calls this
             with the same arguments, and ``out`` is a folder that all of them share.
         say: is called with each line of progress.
@@ -99,7 +101,7 @@ def train(
             if not ranks.alone:
                 raise SettingError("several ranks need a folder for the run that all of them share", remedy="give out")
             out = stack.enter_context(TemporaryDirectory())
-        model = train_rank(recipe, data, out, resume=resume, ranks=ranks, say=say)
+        model = train_rank(recipe, data, out, resume=resume, keep_checkpoints=keep_checkpoints, ranks=ranks, say=say)
         return Model.load(out) if model is None else model
 
 
@@ -109,6 +111,7 @@ def train_rank(
     out: str | PathLike[str],
     *,
     resume: bool = False,
+    keep_checkpoints: bool = False,
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model | None:
@@ -125,6 +128,9 @@ def train_rank(
         held = data if data.val is not None else hold_out(data, share=recipe.training.validation, seed=recipe.seed)
         identity = identify(recipe, held)
         check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
+        if resume and ranks.broadcast(lambda: is_finished(folder, identity)):
+            say("this run is complete")
+            return Model.load(folder) if ranks.first else None
         say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
         if device.type != "cpu":
             say(f"training on {device}")
@@ -133,6 +139,8 @@ def train_rank(
         with RunLog(folder / "metrics.jsonl" if ranks.first else None, resume=resume) as log:
             model = _Run(recipe, folder, identity, resume, log, ranks, say).model(held)
         ranks.on_rank0(lambda: None if model is None else _save_model(model, folder / "model", say))
+        if not keep_checkpoints:
+            ranks.on_rank0(lambda: finish_folder(folder, identity))
         return model
 
 

@@ -38,6 +38,9 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed; overrides the recipe.")] = None,
     device: OwnDeviceOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in RUN from its last checkpoint.")] = False,
+    keep_checkpoints: Annotated[
+        bool, typer.Option("--keep-checkpoints", help="Keep checkpoints and stages after the model is saved.")
+    ] = False,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Evaluate on the test rows and write RUN/report.html.")
     ] = True,
@@ -53,6 +56,7 @@ def train(
 
     Checkpoints and weights are selected on validation rows, which are held out of train if
     the data has none. Ctrl-C or SIGTERM saves the state; --resume continues with identical results.
+    Checkpoints are removed once the model is saved.
 
     Example: megalabel train unidec-cpu --data pydocs --out runs/first
 
@@ -80,7 +84,9 @@ def train(
             if not force:
                 check_memory(loaded, dataset, str(found_device))
             try:
-                model = train_rank(loaded, dataset, out, resume=resume, ranks=ranks, say=say)
+                model = train_rank(
+                    loaded, dataset, out, resume=resume, keep_checkpoints=keep_checkpoints, ranks=ranks, say=say
+                )
             except Stopped:
                 command = [*ranks.command, "train", recipe, "--data", data, "--out", str(out)]
                 command += [part for change in changes or [] for part in ("--set", change)]
@@ -88,6 +94,7 @@ def train(
                 command += [] if device is None else ["--device", device]
                 command += [] if data_format is None else ["--from", data_format]
                 command += table_options(table)
+                command += ["--keep-checkpoints"] if keep_checkpoints else []
                 command += [] if report else ["--no-report"]
                 command += ["--force"] if force else []
                 if ranks.first:
