@@ -40,6 +40,7 @@ from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import load_recipe
 from megalabel.recipes.schema import Recipe
 from megalabel.training.augment_train import augment_and_tell
+from megalabel.training.check_labels import check_labels
 from megalabel.training.display import display
 from megalabel.training.distributed.check import check_ranks
 from megalabel.training.phase import Phase, Texts
@@ -120,7 +121,7 @@ def train_rank(
     say = say if ranks.first else lambda line: None
     if not len(data.train):
         raise DataError(f"{data.name} has no train rows", remedy="these are rows to measure on")
-    _check_labels(recipe, data, say)
+    check_labels(recipe, data, say)
     _check_sources(recipe)
     folder = Path(out)
     with ExitStack() as lock:
@@ -384,22 +385,3 @@ def _check_sources(recipe: Recipe) -> None:
                 raise SettingError(what, remedy=hint)
             check_weights(find_model(wanted))
         earlier.append(stage.name)
-
-
-def _check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> None:
-    """Refuse labels without text if a head reads it; warn of labels that free vectors cannot learn."""
-    reading = [name for name, head in recipe.heads.items() if head.reads_text]
-    if not reading:
-        if recipe.augment is not None and recipe.augment.kind == "gandalf":
-            return  # their own text is a training point
-        points = np.bincount(data.train.targets.indices, minlength=len(data.labels))
-        if missing := int((points == 0).sum()):
-            say(f"{missing:,} of {len(data.labels):,} labels have no training point; free vectors cannot learn them")
-        return
-    empty = [place for place, text in enumerate(data.labels.texts) if not text.strip()]
-    if empty:
-        raise DataError(
-            f"{data.name}: {len(empty):,} of {len(data.labels):,} labels have no text "
-            f"(the first is {data.labels.uids[empty[0]]!r}), but the head {reading[0]!r} reads it",
-            remedy="give every label a text, or use a recipe with free heads only",
-        )

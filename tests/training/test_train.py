@@ -59,7 +59,7 @@ def test_mistakes(data, summed_run, tmp_path):
     with pytest.raises(MegalabelError, match="classifier"):
         model.predict(["a"], heads="clasifier")
     with pytest.raises(DataError, match="labels"):
-        model.evaluate(ml.load("synthetic:points=100,labels=10"))
+        model.evaluate(ml.Dataset.from_lists([("a", [0])], [("a", [0])], ["none of its labels"]))
 
 
 SCRIPT = """
