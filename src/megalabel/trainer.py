@@ -40,10 +40,11 @@ from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import load_recipe
 from megalabel.recipes.schema import Recipe
 from megalabel.training.augment_train import augment_and_tell
+from megalabel.training.check_labels import check_labels
 from megalabel.training.display import display
 from megalabel.training.distributed.check import check_ranks
 from megalabel.training.phase import Phase, Texts
-from megalabel.training.run_folder import identify, on_device, prepare_folder
+from megalabel.training.run_folder import finish_folder, identify, is_finished, on_device, prepare_folder
 from megalabel.training.run_log import RunLog
 from megalabel.types import LABELS
 
@@ -68,6 +69,7 @@ def train(
     seed: int | None = None,
     resume: bool = False,
     device: str | None = None,
+    keep_checkpoints: bool = False,
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model:
@@ -87,6 +89,7 @@ def train(
         resume: continue a run in ``out`` where it stopped, on any device; on a CPU the result is the same, bit for
             bit, as without the interruption.
         device: replaces the recipe's ``training.device``: auto, cpu, cuda, cuda:1 or mps.
+        keep_checkpoints: keep checkpoints and stages, which are removed once the model is saved.
         ranks: the processes that train together, from :func:`megalabel.training.distributed.join`; each calls this
             with the same arguments, and ``out`` is a folder that all of them share.
         say: is called with each line of progress.
@@ -99,7 +102,7 @@ def train(
             if not ranks.alone:
                 raise SettingError("several ranks need a folder for the run that all of them share", remedy="give out")
             out = stack.enter_context(TemporaryDirectory())
-        model = train_rank(recipe, data, out, resume=resume, ranks=ranks, say=say)
+        model = train_rank(recipe, data, out, resume=resume, keep_checkpoints=keep_checkpoints, ranks=ranks, say=say)
         return Model.load(out) if model is None else model
 
 
@@ -109,13 +112,16 @@ def train_rank(
     out: str | PathLike[str],
     *,
     resume: bool = False,
+    keep_checkpoints: bool = False,
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model | None:
     """Do the same as :func:`train`; of several ranks only rank 0 returns the model, the others return None."""
     device = find_device(ranks.device(recipe.training.device))  # before anything else is done
     say = say if ranks.first else lambda line: None
-    _check_labels(recipe, data, say)
+    if not len(data.train):
+        raise DataError(f"{data.name} has no train rows", remedy="these are rows to measure on")
+    check_labels(recipe, data, say)
     _check_sources(recipe)
     folder = Path(out)
     with ExitStack() as lock:
@@ -123,6 +129,9 @@ def train_rank(
         held = data if data.val is not None else _hold_out(recipe, data)
         identity = identify(recipe, held)
         check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
+        if resume and ranks.broadcast(lambda: is_finished(folder, identity)):
+            say("this run is complete")
+            return Model.load(folder) if ranks.first else None
         say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
         if device.type != "cpu":
             say(f"training on {device}")
@@ -131,6 +140,8 @@ def train_rank(
         with RunLog(folder / "metrics.jsonl" if ranks.first else None, resume=resume) as log:
             model = _Run(recipe, folder, identity, resume, log, ranks, say).model(held)
         ranks.on_rank0(lambda: None if model is None else _save_model(model, folder / "model", say))
+        if not keep_checkpoints:
+            ranks.on_rank0(lambda: finish_folder(folder, identity))
         return model
 
 
@@ -379,22 +390,3 @@ def _check_sources(recipe: Recipe) -> None:
                 raise SettingError(what, remedy=hint)
             check_weights(find_model(wanted))
         earlier.append(stage.name)
-
-
-def _check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> None:
-    """Refuse labels without text if a head reads it; warn of labels that free vectors cannot learn."""
-    reading = [name for name, head in recipe.heads.items() if head.reads_text]
-    if not reading:
-        if recipe.augment is not None and recipe.augment.kind == "gandalf":
-            return  # their own text is a training point
-        points = np.bincount(data.train.targets.indices, minlength=len(data.labels))
-        if missing := int((points == 0).sum()):
-            say(f"{missing:,} of {len(data.labels):,} labels have no training point; free vectors cannot learn them")
-        return
-    empty = [place for place, text in enumerate(data.labels.texts) if not text.strip()]
-    if empty:
-        raise DataError(
-            f"{data.name}: {len(empty):,} of {len(data.labels):,} labels have no text "
-            f"(the first is {data.labels.uids[empty[0]]!r}), but the head {reading[0]!r} reads it",
-            remedy="give every label a text, or use a recipe with free heads only",
-        )

@@ -50,7 +50,7 @@ def settings(small):
 def trained(settings, tmp_path_factory):
     """The folder of a run of unidec-cpu, trained by the command line on DATA; do not change it."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    assert main(["train", "unidec-cpu", "--data", DATA, "--out", str(folder), *settings()]) == 0
+    assert main(["train", "unidec-cpu", "--data", DATA, "--out", str(folder), "--keep-checkpoints", *settings()]) == 0
     return folder
 
 

@@ -103,7 +103,6 @@ def test_json(call, runs):
     assert code == 0
     assert document["recipe_diff"] == {
         "heads.dual.loss.kind": {"first": "decoupled_softmax", "second": "softmax"},
-        "heads.dual.loss.positives": {"first": None, "second": "mean"},  # which only softmax has
     }
     report = json.loads(call("evaluate", runs[1], "--data", DATA, "--heads", "dual", "--json")[1])
     assert document["runs"][1]["heads"]["dual"]["metrics"] == pytest.approx(report["metrics"])
@@ -148,12 +147,22 @@ def test_wrong_use(call, runs, own, tmp_path):
 
 
 def test_other_labels_than_the_data(call, runs, tmp_path):
-    other = "synthetic:points=300,labels=30"
-    assert refused(call("compare", *runs, "--data", other), str(runs[0]), "30 labels", "40")
     made = load(DATA)
     texts = [f"other words {i}" for i in range(40)]
     save(made.replace(labels=type(made.labels)(texts, made.labels.uids)), tmp_path / "other")
     assert refused(call("compare", *runs, "--data", tmp_path / "other"), "only 0 of 40 labels")
+
+
+def test_labels_that_came_and_went(call, runs, own):
+    before = call("compare", runs[0], "--data", DATA, "--json")[1]
+    assert call("labels", "add", own, "--text", "a new one")[0] == 0
+    code, out, err = call("compare", own, "--data", DATA, "--json")
+    assert code == 0 and "1 label was added to the model later and left out" in err
+    assert json.loads(out)["runs"][0]["heads"] == json.loads(before)["runs"][0]["heads"]
+    assert call("labels", "remove", own, "added-40")[0] == 0
+    code, out, err = call("compare", own, "--data", DATA, "--json")
+    assert code == 0 and "left out" not in err
+    assert json.loads(out)["runs"][0]["heads"] == json.loads(before)["runs"][0]["heads"]
 
 
 def test_runs_measured_on_different_data(call, runs, tmp_path):

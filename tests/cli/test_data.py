@@ -78,3 +78,32 @@ def test_completion_can_be_shown(run):
     code, out, _ = run("--show-completion", "bash")
     assert code == 0
     assert "megalabel" in out or "complete" in out.lower()
+
+
+def test_problems_are_said_and_shown(call, tmp_path):
+    rows = "".join(f"text {i},{'r' if i % 2 else 'g'}\n" for i in range(20))
+    (tmp_path / "t.csv").write_text("body,tags\n,r\nx,\n" + rows)
+    columns = ["--text-column", "body", "--labels-column", "tags"]
+    code, _, err = call("data", "convert", tmp_path / "t.csv", tmp_path / "set", *columns)
+    assert code == 0
+    for words in (
+        "text from the column 'body'",
+        "1 row has no text and is left out",
+        "1 row has no label",
+        "2 of 20 rows",
+    ):
+        assert words in err
+    code, out, err = call("data", "convert", tmp_path / "t.csv", tmp_path / "other", *columns, "--strict")
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].endswith("t.csv:2: this row has no text; mend it, or leave out --strict")
+    assert not (tmp_path / "other").exists()
+    line = '{"uid": "x", "text": "text 1", "labels": []}\n'
+    import gzip
+
+    with gzip.open(tmp_path / "set" / "tst.jsonl.gz", "at") as out:
+        out.write(line * 2)
+    code, out, _ = call("data", "info", tmp_path / "set")
+    assert code == 0
+    assert "problems" in out and "2 rows of test have no label" in out and "the text of a train row" in out
+    code, out, err = call("data", "convert", tmp_path / "set", tmp_path / "more", "--strict")
+    assert code == 2 and "rows of test have no label" in err

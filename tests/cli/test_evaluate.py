@@ -98,3 +98,42 @@ def test_runs_that_cannot_be_joined(run, summed_run, served_data, arguments, wor
 def test_predictions_of_a_file_join_no_run(run, data, ids, summed_run):
     code, _, err = run("evaluate", "--predictions", "p.jsonl", "--data", "set", "--with", summed_run)
     assert code != 0 and "--with needs a RUN" in err
+
+
+def test_a_table_of_new_rows(call, trained, tmp_path):
+    """Own columns, labels by text, one unknown label; the predictions of the same table give the same figures."""
+    made = load("synthetic:points=300,labels=40,seed=5")
+    lines = ["body;tags"]
+    for row in range(20):
+        names = [made.labels.texts[label] for label in made.test.targets[row].indices]
+        lines.append(f"{made.test.texts[row]};{'|'.join([*names, *(['brand new'] if row < 3 else [])])}")
+    table = tmp_path / "fresh.csv"
+    table.write_text("\n".join(lines) + "\n")
+    columns = ["--text-column", "body", "--labels-column", "tags"]
+    code, out, err = call("evaluate", trained, "--data", table, *columns, "--json")
+    assert code == 0, err
+    assert "fresh: 1 label is unknown to the model, missed in 3 of 20 rows: 'brand new'" in err
+    document = json.loads(out)
+    assert (document["rows"], document["unknown_labels"]) == (20, ["brand new"])
+    guesses = tmp_path / "p.jsonl"
+    assert call("predict", trained, "--input", table, "--text-column", "body", "-k", 40, "--out", guesses)[0] == 0
+    code, out, err = call("evaluate", "--predictions", guesses, "--data", table, *columns, "--json")
+    assert code == 0, err
+    named = json.loads(out)["metrics"]
+    same = [name for name in named if name.split("@")[0] in ("P", "R", "nDCG", "MRR")]
+    assert len(same) > 8
+    assert {name: named[name] for name in same} == pytest.approx({name: document["metrics"][name] for name in same})
+    code, out, _ = call("compare", trained, "--data", table, *columns)
+    assert code == 0 and "20 test rows" in out
+
+
+def test_predictions_by_name(run, data, tmp_path):
+    lines = [json.dumps({"uid": uid, "labels": ["not a label", data.labels.texts[3], data.labels.uids[5]]})
+             for uid in data.test.uids]  # fmt: skip
+    (tmp_path / "p.jsonl").write_text("\n".join(lines))
+    code, out, err = run("evaluate", "--predictions", "p.jsonl", "--data", "set", "--json")
+    assert code == 0, err
+    assert "1 predicted label is not in synthetic, wrong in every row" in err
+    rows = np.tile([40, 3, 5], (len(data.test), 1))
+    assert json.loads(out)["metrics"] == pytest.approx(measure(data, rows).to_dict()["metrics"])
+    assert json.loads(out)["metrics"]["P@1"] == 0

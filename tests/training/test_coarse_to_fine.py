@@ -24,7 +24,7 @@ SMALL = [
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
     data = ml.load("synthetic:points=300,labels=40,seed=3")
-    return ml.train(load_recipe("xr-transformer-cpu", SMALL), data, folder), data, folder
+    return ml.train(load_recipe("xr-transformer-cpu", SMALL), data, folder, keep_checkpoints=True), data, folder
 
 
 def stage(folder, name):
@@ -78,7 +78,7 @@ def test_the_plan_knows_the_size_of_every_level():
     recipe = load_recipe("xr-transformer-cpu")
     stages = Workload(recipe, Sizes(points=100_000, labels=50_000)).stages()
     sizes = [[head.size for head in stage.heads] for stage in stages]
-    assert sizes == [[256], [256, 4_096], [256, 4_096, 50_000]]
+    assert sizes == [[64], [64, 4_096], [64, 4_096, 50_000]]
     assert plan(recipe, points=100_000, labels=50_000).fits
 
 

@@ -22,7 +22,7 @@ SMALL = [
 def test_the_first_classifier_is_kept_and_the_second_begins_anew(tmp_path):
     data = load("synthetic:points=200,labels=30")
     changes = [change for change in SMALL if change != "stages.extreme.training.epochs=2"]
-    model = train("astec", data, tmp_path / "run", changes=changes)
+    model = train("astec", data, tmp_path / "run", changes=changes, keep_checkpoints=True)
     assert list(model.network.heads) == ["classifier", "centroids", "reranker"]
     assert set(model.weights) == {"classifier", "centroids", "reranker"}
     before = tmp_path / "run" / "stages" / "select-extreme"

@@ -94,7 +94,7 @@ def test_kill_9_in_any_stage_and_resume_give_the_same_weights(recipe, tmp_path):
 
 def test_the_frozen_encoder_is_that_of_the_stage(recipe, tmp_path):
     data = ml.load(DATA)
-    model = ml.train(str(recipe), data, tmp_path / "run")
+    model = ml.train(str(recipe), data, tmp_path / "run", keep_checkpoints=True)
     assert model.evaluate(data).metrics["P@1"] > 60
     left = load_encoder(tmp_path / "run" / "stages" / "select-surrogate" / "encoders" / "encoder")
     assert torch.equal(left.table, model.network.encoder.table)

@@ -155,7 +155,7 @@ def test_a_run_goes_on_where_it_stopped_and_its_model_survives_saving(name, data
 
 
 def test_a_space_goes_over_to_the_next_stage_with_the_head_that_scores_it(data, tmp_path):
-    model = ml.train(recipe("decaf"), data, tmp_path / "run")
+    model = ml.train(recipe("decaf"), data, tmp_path / "run", keep_checkpoints=True)
     meta = load_spaces(tmp_path / "run" / "stages" / "select-meta" / "spaces", ["clusters"], 30)["clusters"]
     surrogate = load_spaces(tmp_path / "run" / "stages" / "select-surrogate" / "spaces", ["clusters"], 30)["clusters"]
     assert np.array_equal(model.network.spaces["clusters"].group_of, meta.group_of)

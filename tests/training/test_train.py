@@ -74,7 +74,7 @@ def test_mistakes(data, summed_run, tmp_path):
     with pytest.raises(MegalabelError, match="classifier"):
         model.predict(["a"], heads="clasifier")
     with pytest.raises(DataError, match="labels"):
-        model.evaluate(ml.load("synthetic:points=100,labels=10"))
+        model.evaluate(ml.Dataset.from_lists([("a", [0])], [("a", [0])], ["none of its labels"]))
 
 
 SCRIPT = """
@@ -132,3 +132,18 @@ def test_kill_9_and_resume_give_the_same_weights(kills, tmp_path):
     expected, actual = weights(tmp_path / "whole"), weights(killed)
     assert expected.keys() == actual.keys()
     assert all(torch.equal(expected[name], actual[name]) for name in expected)
+
+
+def test_checkpoints_go_with_success(tmp_path):
+    data = ml.load("synthetic:points=200,labels=30")
+    model = ml.train("unidec-cpu", data, tmp_path / "run", changes=SMALL)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    lines = []
+    again = ml.train("unidec-cpu", data, tmp_path / "run", changes=SMALL, resume=True, say=lines.append)
+    assert lines == ["this run is complete"]
+    assert again.evaluate(data).metrics == model.evaluate(data).metrics
+    with pytest.raises(DataError, match="started with other data"):
+        other = ml.load("synthetic:points=200,labels=30,seed=3")
+        ml.train("unidec-cpu", other, tmp_path / "run", changes=SMALL, resume=True)
+    ml.train("unidec-cpu", data, tmp_path / "kept", changes=SMALL, keep_checkpoints=True)
+    assert list((tmp_path / "kept" / "checkpoints").glob("*"))

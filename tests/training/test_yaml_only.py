@@ -104,7 +104,7 @@ def test_meta_head_over_clusters_feeds_a_classifier(tmp_path, data):
 
 
 def test_two_stages_with_a_frozen_encoder(tmp_path, data):
-    model = train(write(tmp_path, STAGES), data, out=tmp_path / "run")
+    model = train(write(tmp_path, STAGES), data, out=tmp_path / "run", keep_checkpoints=True)
     first = tmp_path / "run" / "stages" / "select-encoder_first"
     left = load_encoders(first, ["encoder"])["encoder"]
     assert torch.equal(left.table, model.network.encoder.table)  # frozen in the second stage

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from megalabel.cli.cache import app as cache_app
 from megalabel.cli.compare import compare
 from megalabel.cli.data import app as data_app
 from megalabel.cli.demo import demo
@@ -68,6 +69,7 @@ app.add_typer(data_app, name="data", rich_help_panel=_DATA)
 app.command(rich_help_panel=_DATA)(recipes)
 app.command(rich_help_panel=_DATA)(show)
 app.command(rich_help_panel=_DATA)(graph)
+app.add_typer(cache_app, name="cache", rich_help_panel=_DATA)
 app.command(rich_help_panel=_TRAIN)(plan)
 app.command(rich_help_panel=_TRAIN)(train)
 app.command(rich_help_panel=_TRAIN)(evaluate)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
+    from megalabel.data.formats import Options
     from megalabel.model import Ensemble, Model
 
 __all__ = [
@@ -29,6 +32,8 @@ __all__ = [
     "print_json",
     "report_run",
     "say",
+    "table_command",
+    "table_options",
 ]
 
 DataOption = Annotated[
@@ -62,6 +67,81 @@ TailOption = Annotated[
         help="Fused models: rank by p x (inverse propensity)^TAIL, 0 to 1; higher values promote rare labels."
     ),
 ]
+
+_TABLES = "Own tables"  # the group of these options in --help
+_TABLE_OPTIONS: dict[str, Any] = {
+    "text_column": Annotated[
+        str | None, typer.Option(metavar="NAME", help="The column with the text.", rich_help_panel=_TABLES)
+    ],
+    "labels_column": Annotated[
+        str | None, typer.Option(metavar="NAME", help="The column with the labels.", rich_help_panel=_TABLES)
+    ],
+    "uid_column": Annotated[
+        str | None, typer.Option(metavar="NAME", help="The column with the uid of a row.", rich_help_panel=_TABLES)
+    ],
+    "separator": Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="What separates the labels of a cell; '': nothing.", rich_help_panel=_TABLES),
+    ],
+    "label_file": Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A second table: uid and text of each label.", rich_help_panel=_TABLES),
+    ],
+    "strict": Annotated[
+        bool,
+        typer.Option("--strict", help="Stop at the first odd row instead of reporting it.", rich_help_panel=_TABLES),
+    ],
+    "fields": Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Repository JSON: title, or title+content.", rich_help_panel=_TABLES),
+    ],
+    "test_share": Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            min=0.0,
+            max=0.9,
+            help="Share of the rows to hold out as test if the data has no test rows.",
+            rich_help_panel=_TABLES,
+        ),
+    ],
+}
+_DEFAULTS = {"strict": False}
+
+
+def table_command(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options about tables; it receives them as one argument, ``table``, with the same names."""
+    types = get_type_hints(command, localns={"Options": object}, include_extras=True)
+    own = [
+        parameter.replace(annotation=types[name])
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name != "table"
+    ]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=kind)
+        for name, kind in _TABLE_OPTIONS.items()
+    ]
+
+    @wraps(command)
+    def wrapped(*arguments: Any, **values: Any) -> None:
+        from megalabel.data.formats import Options
+
+        table = Options(**{name: values.pop(name, _DEFAULTS.get(name)) for name in _TABLE_OPTIONS})
+        command(*arguments, **values, table=table)
+
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + more
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del wrapped.__wrapped__
+    return wrapped
+
+
+def table_options(table: Options) -> list[str]:
+    """Return the options as they are written on the command line."""
+    given = {name: getattr(table, name) for name in _TABLE_OPTIONS}
+    strict = ["--strict"] if given.pop("strict") else []
+    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None]
+    return [*(part for pair in pairs for part in pair), *strict]
 
 
 def say(line: str) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from megalabel.cli._options import FormatOption, JsonOption, print_json, say
+from megalabel.cli._options import FormatOption, JsonOption, print_json, say, table_command
 
 if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+    from megalabel.data.formats import Options
     from megalabel.report.results import Results
 
 __all__ = ["compare"]
 
 
+@table_command
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders or saved models, one or more.")],
     data: Annotated[
@@ -35,18 +39,20 @@ def compare(
     ] = False,
     data_format: FormatOption = None,
     as_json: JsonOption = False,
+    *,
+    table: Options,
 ) -> None:
     """Compare runs: metrics of all heads together and of each alone, and what differs in the recipes.
 
-    All runs are measured on the same rows and must have the same labels. --html writes a
-    self-contained page: metrics, P against PSP, label frequency, learning curves, size and
-    speed, recipe differences, correct and wrong predictions.
+    All runs are measured on the same rows; labels are matched by uid, and all rows of one table
+    are test rows, as in evaluate. --html writes a self-contained page: metrics, P against PSP,
+    label frequency, learning curves, size and speed, recipe differences, correct and wrong
+    predictions.
 
     Example: megalabel compare runs/first runs/second --html compare.html
 
     Example: megalabel compare runs/first runs/second --data pydocs --split val
     """
-    from megalabel.data.load import load
     from megalabel.errors import SettingError, WriteError
     from megalabel.report.compare_runs import compare_runs
     from megalabel.report.write_report import write_page
@@ -57,7 +63,7 @@ def compare(
         raise WriteError(
             "this is a folder, --html expects a file", path=html, remedy=f"for example {html}/compare.html"
         )
-    dataset = None if data is None else load(data, format=data_format, say=say)
+    dataset = None if data is None else _load(data, data_format, runs[0], table)
     results = compare_runs(runs, dataset, split=split, say=say)
     if html is not None:
         write_page(html, results, png=png)
@@ -66,6 +72,18 @@ def compare(
         print_json(_document(results))
     else:
         _show(results)
+
+
+def _load(data: str, data_format: str | None, run: Path, table: Options) -> Dataset:
+    """Load the data; the labels of the first run help to read the cells of a table."""
+    from megalabel.data.dataset import Labels
+    from megalabel.data.load import load
+    from megalabel.model.store import read_labels
+
+    labels = read_labels(run)
+    known = Labels([label["text"] for label in labels], [label["uid"] for label in labels])
+    rows = "test" if table.test_share is None else "train"
+    return load(data, format=data_format, options=replace(table, rows=rows, known=known), say=say)
 
 
 def _show(runs: list[Results]) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from megalabel.cli._options import FormatOption, JsonOption, SeedOption, print_json, say
+from megalabel.cli._options import FormatOption, JsonOption, SeedOption, print_json, say, table_command
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
+    from megalabel.data.formats import Options
 
 __all__ = ["app"]
 
@@ -19,16 +21,6 @@ app = typer.Typer(help="List, describe, build and convert data sets.", no_args_i
 Source = Annotated[
     str, typer.Argument(metavar="D", help="Data set: a built-in name (pydocs, ...), a folder or a file.")
 ]
-TestShare = Annotated[
-    float | None,
-    typer.Option(help="Share of train to hold out as test, if the data has no test rows.", min=0.0, max=0.9),
-]
-TextColumn = Annotated[str | None, typer.Option(help="Tables: the column with the text.")]
-LabelsColumn = Annotated[str | None, typer.Option(help="Tables: the column with the labels.")]
-UidColumn = Annotated[str | None, typer.Option(help="Tables: the column with the uid of a point.")]
-Separator = Annotated[str | None, typer.Option(help="Tables: the separator between the labels of a cell.")]
-LabelFile = Annotated[Path | None, typer.Option(help="Tables: a second file with the uid and text of each label.")]
-Fields = Annotated[str | None, typer.Option(help="Repository JSON: title, or title+content.")]
 
 
 @app.command("list")
@@ -50,29 +42,26 @@ def list_command(as_json: JsonOption = False) -> None:
 
 
 @app.command()
+@table_command
 def info(
     source: Source,
     data_format: FormatOption = None,
-    test_share: TestShare = None,
-    text_column: TextColumn = None,
-    labels_column: LabelsColumn = None,
-    uid_column: UidColumn = None,
-    separator: Separator = None,
-    label_file: LabelFile = None,
-    fields: Fields = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
+    *,
+    table: Options,
 ) -> None:
-    """Describe a data set: sizes, label frequencies, licence, propensity constants.
+    """Describe a data set: sizes, label frequencies, licence, propensity constants, problems.
+
+    Problems are texts that are empty, repeated or both in train and test, rows without a label,
+    and labels that look odd: a missing value, or another label in other letters.
 
     Example: megalabel data info pydocs
     """
     from megalabel.data.card import card
-    from megalabel.data.formats import Options
     from megalabel.data.load import load
 
-    options = Options(text_column, labels_column, uid_column, separator, label_file, fields, test_share, seed)
-    summary = card(load(source, format=data_format, options=options, say=say))
+    summary = card(load(source, format=data_format, options=replace(table, seed=seed), say=say))
     if as_json:
         print_json(summary.to_dict())
     else:
@@ -104,6 +93,7 @@ def build(
 
 
 @app.command()
+@table_command
 def convert(
     source: Source,
     target: Annotated[Path, typer.Argument(metavar="DST", help="Folder to write.")],
@@ -117,30 +107,36 @@ def convert(
         ),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DST if it exists.")] = False,
-    test_share: TestShare = None,
-    text_column: TextColumn = None,
-    labels_column: LabelsColumn = None,
-    uid_column: UidColumn = None,
-    separator: Separator = None,
-    label_file: LabelFile = None,
-    fields: Fields = None,
     seed: SeedOption = 0,
+    *,
+    table: Options,
 ) -> None:
     """Convert a data set to another format.
 
-    The format of D is detected and printed; --from overrides it.
+    The format of D is detected and printed; --from overrides it. Of one table, rows without text
+    or label are left out, rows with the same text are merged, and a label that a row has twice
+    counts once; all of it is counted and said. --strict stops instead.
 
     Example: megalabel data convert tickets.csv tickets --text-column body --labels-column tags
     """
-    from megalabel.data.formats import Options, get_format
+    from megalabel.data.formats import TABLES, detect, get_format
     from megalabel.data.load import load
     from megalabel.data.make_filters import make_filters as add_filters
+    from megalabel.data.problems import find_problems
     from megalabel.data.save import save
+    from megalabel.errors import DataError
 
     get_format(to)
     _check_target(target, overwrite)
-    options = Options(text_column, labels_column, uid_column, separator, label_file, fields, test_share, seed)
-    data = load(source, format=data_format, options=options, say=say)
+    data = load(source, format=data_format, options=replace(table, seed=seed), say=say)
+    tables = data_format in TABLES or (
+        data_format is None and Path(source).exists() and detect(Path(source))[0] in TABLES
+    )
+    problems = [] if tables else find_problems(data).lines()  # the reader of a table has said it already
+    if problems and table.strict:
+        raise DataError(problems[0], path=source, remedy="mend it, or leave out --strict")
+    for line in problems:
+        say(f"{source}: {line}")
     if make_filters:
         data = add_filters(data)
     save(data, target, format=to, overwrite=overwrite)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,22 +21,25 @@ from megalabel.cli._options import (
     load_model,
     print_json,
     say,
+    table_command,
 )
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
+    from megalabel.data.formats import Options
     from megalabel.metrics.report import Report
     from megalabel.model import Ensemble, Model
 
 __all__ = ["evaluate"]
 
 
+@table_command
 def evaluate(
     data: DataOption,
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run folder or a saved model.")] = None,
     predictions: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="JSON lines with uid, labels (ids, best first) and scores; plain or gzip."),
+        typer.Option(metavar="FILE", help="JSON lines with uid, labels (ids or names, best first) and scores."),
     ] = None,
     split: Annotated[str, typer.Option(help="Rows to evaluate: test, val or train.")] = "test",
     heads: HeadsOption = "all",
@@ -48,13 +52,20 @@ def evaluate(
     ] = False,
     data_format: FormatOption = None,
     as_json: JsonOption = False,
+    *,
+    table: Options,
 ) -> None:
     """Evaluate a model or a predictions file.
 
     Prints P, R, nDCG, propensity-scored metrics, coverage and more, in percent. Filter pairs
     of the data are removed from a ranking before it is cut to k.
 
+    All rows of one table are test rows, unless it has a column named split. Labels are matched
+    by uid or text; those that the model does not know are named and count as missed.
+
     Example: megalabel evaluate runs/first --data pydocs
+
+    Example: megalabel evaluate runs/first --data new_rows.csv
 
     Example: megalabel evaluate --predictions mine.jsonl --data pydocs
 
@@ -69,7 +80,9 @@ def evaluate(
         raise SettingError("--with needs a RUN folder", remedy="see megalabel evaluate --help")
     start = time.perf_counter()
     model = None if run is None else load_model([run, *(others or [])], by, tail, device, exact)
-    dataset = load(data, format=data_format, say=say)
+    rows = "test" if table.test_share is None else "train"
+    options = replace(table, rows=rows, known=None if model is None else model.labels)
+    dataset = load(data, format=data_format, options=options, say=say)
     if model is not None:
         report, origin = _evaluate_model(model, dataset, split, heads)
     else:
@@ -91,9 +104,13 @@ def evaluate(
 def _evaluate_model(model: Model | Ensemble, data: Dataset, split: str, heads: str) -> tuple[Report, dict[str, Any]]:
     import resource
 
-    report = model.evaluate(data, split, heads=heads)
+    matched = model.match(data, split)
+    for line in matched.notes:
+        say(line)
+    report = model.evaluate(matched, heads=heads)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return report, {"heads": heads, "peak_mib": round(peak)}
+    unknown = {"unknown_labels": list(matched.unknown)} if matched.unknown else {}
+    return report, {"heads": heads, "peak_mib": round(peak), **unknown}
 
 
 def _evaluate_file(path: Path, data: Dataset, split: str) -> tuple[Report, dict[str, Any]]:
@@ -101,7 +118,11 @@ def _evaluate_file(path: Path, data: Dataset, split: str) -> tuple[Report, dict[
     from megalabel.metrics.measure import measure
 
     rows = data.split(split)
-    ids, missing = read_predictions(path, rows, len(data.labels))
+    ids, missing = read_predictions(path, rows, len(data.labels), data.labels)
+    unknown = len(set(ids[ids >= len(data.labels)].tolist()))
+    if unknown:
+        labels = "1 predicted label is" if unknown == 1 else f"{unknown:,} predicted labels are"
+        say(f"{path}: {labels} not in {data.name}, wrong in every row")
     if missing:
         say(f"{path}: {missing:,} of {len(rows):,} {split} rows have no prediction and count as misses")
     return measure(data, ids, split), {"predictions": str(path)}

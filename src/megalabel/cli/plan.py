@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from megalabel.cli._options import FormatOption, JsonOption, OwnDeviceOption, print_json, say
+from megalabel.cli._options import FormatOption, JsonOption, OwnDeviceOption, print_json, say, table_command
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from megalabel.data.formats import Options
     from megalabel.plan import Plan
     from megalabel.plan.machine import Machine
 
@@ -19,6 +20,7 @@ __all__ = ["plan"]
 _WIDTH = 120  # of tables, if standard output is not a terminal
 
 
+@table_command
 def plan(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `megalabel recipes`, or a YAML file.")],
     points: Annotated[str | None, typer.Option(metavar="N", help="Number of training points: 2248619 or 2.2M.")] = None,
@@ -65,6 +67,8 @@ def plan(
     ] = None,
     data_format: FormatOption = None,
     as_json: JsonOption = False,
+    *,
+    table: Options,
 ) -> None:
     """Estimate memory and time of a training run before it starts.
 
@@ -105,7 +109,7 @@ def plan(
         "device": device,
     }
     loaded = load_recipe(recipe, changes or ())  # an unknown name is an error before the data is read
-    dataset = None if data is None else load(data, format=data_format, say=say)
+    dataset = None if data is None else load(data, format=data_format, options=table, say=say)
     if speed is None and this_machine:
         speed = measured_flops()
     result = make_plan(loaded, data=dataset, flops=speed, **settings)

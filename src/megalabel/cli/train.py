@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from megalabel.cli._options import DataOption, FormatOption, OwnDeviceOption, report_run, say
+from megalabel.cli._options import (
+    DataOption,
+    FormatOption,
+    OwnDeviceOption,
+    report_run,
+    say,
+    table_command,
+    table_options,
+)
+
+if TYPE_CHECKING:
+    from megalabel.data.formats import Options
 
 __all__ = ["train"]
 
 
+@table_command
 def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `megalabel recipes`, or a YAML file.")],
     data: DataOption,
@@ -26,6 +38,9 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed; overrides the recipe.")] = None,
     device: OwnDeviceOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in RUN from its last checkpoint.")] = False,
+    keep_checkpoints: Annotated[
+        bool, typer.Option("--keep-checkpoints", help="Keep checkpoints and stages after the model is saved.")
+    ] = False,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Evaluate on the test rows and write RUN/report.html.")
     ] = True,
@@ -34,11 +49,14 @@ def train(
     timeout: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="With torchrun: how long a rank waits for another.")
     ] = 600,
+    *,
+    table: Options,
 ) -> None:
     """Train a recipe on a data set and write the run to a folder.
 
     Checkpoints and weights are selected on validation rows, which are held out of train if
     the data has none. Ctrl-C or SIGTERM saves the state; --resume continues with identical results.
+    Checkpoints are removed once the model is saved.
 
     Example: megalabel train unidec-cpu --data pydocs --out runs/first
 
@@ -61,18 +79,22 @@ def train(
             loaded = load_recipe(recipe, [*(changes or []), *overrides])
             found_device = find_device(ranks.device(loaded.training.device))
             dataset = ranks.rank0_first(
-                lambda: load(data, format=data_format, say=say if ranks.first else lambda line: None)
+                lambda: load(data, format=data_format, options=table, say=say if ranks.first else lambda line: None)
             )
             if not force:
                 check_memory(loaded, dataset, str(found_device))
             try:
-                model = train_rank(loaded, dataset, out, resume=resume, ranks=ranks, say=say)
+                model = train_rank(
+                    loaded, dataset, out, resume=resume, keep_checkpoints=keep_checkpoints, ranks=ranks, say=say
+                )
             except Stopped:
                 command = [*ranks.command, "train", recipe, "--data", data, "--out", str(out)]
                 command += [part for change in changes or [] for part in ("--set", change)]
                 command += [] if seed is None else ["--seed", str(seed)]
                 command += [] if device is None else ["--device", device]
                 command += [] if data_format is None else ["--from", data_format]
+                command += table_options(table)
+                command += ["--keep-checkpoints"] if keep_checkpoints else []
                 command += [] if report else ["--no-report"]
                 command += ["--force"] if force else []
                 if ranks.first:

@@ -4,22 +4,98 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from megalabel.errors import DataError, MegalabelError, WriteError
+from megalabel.errors import DataError, MegalabelError, SettingError, WriteError, nearest
 from megalabel.files import writing, writing_folder
 from megalabel.progress import notice
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
 
-__all__ = ["cache_folder", "cached"]
+__all__ = [
+    "cache_entries",
+    "cache_folder",
+    "cache_limit",
+    "cached",
+    "clear_cache",
+    "trim_cache",
+    "use_entry",
+]
 
 _ENTRY = "entry.json"
+_KINDS = ("tokens", "data")
+_LIMIT = 10.0  # GB
+_IN_USE = 3600.0  # seconds since its last use in which an entry is never removed to make room
+
+
+class Entry(NamedTuple):
+    """A folder of the cache: when it was last used, and its bytes."""
+
+    path: Path
+    used: float
+    size: int
+
+
+def cache_limit() -> float:
+    """Return how many bytes the cache may hold: 10 GB, or $MEGALABEL_CACHE_LIMIT, in GB."""
+    text = os.environ.get("MEGALABEL_CACHE_LIMIT", str(_LIMIT))
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = -1.0
+    if not 0 <= limit < float("inf"):
+        raise SettingError(f"MEGALABEL_CACHE_LIMIT is {text!r}", remedy="give a number of GB, such as 20")
+    return limit * 1e9
+
+
+def cache_entries() -> dict[str, list[Entry]]:
+    """Return what the cache holds, by kind."""
+    found: dict[str, list[Entry]] = {}
+    for kind in _KINDS:
+        found[kind] = []
+        with suppress(OSError):
+            for path in sorted(cache_folder(kind).iterdir()):
+                with suppress(OSError):
+                    size = sum(file.stat().st_size for file in path.iterdir())
+                    found[kind].append(Entry(path, path.stat().st_mtime, size))
+    return found
+
+
+def use_entry(path: Path) -> None:
+    """Note that an entry is used now."""
+    with suppress(OSError):
+        os.utime(path)
+
+
+def trim_cache() -> None:
+    """Remove the longest unused entries until the cache is within its limit; entries of the last hour stay."""
+    entries = sorted((entry for kind in cache_entries().values() for entry in kind), key=lambda entry: entry.used)
+    held, limit, now = sum(entry.size for entry in entries), cache_limit(), time.time()
+    for entry in entries:
+        if held <= limit or now - entry.used < _IN_USE:
+            return
+        shutil.rmtree(entry.path, ignore_errors=True)
+        held -= entry.size
+
+
+def clear_cache(kind: str | None = None) -> tuple[int, int]:
+    """Remove all entries, or those of one kind; return how many there were, and their bytes."""
+    if kind is not None and kind not in _KINDS:
+        raise SettingError(f"the cache has no {kind!r}", remedy=nearest(kind, _KINDS))
+    entries = [entry for name, found in cache_entries().items() if kind in (None, name) for entry in found]
+    for entry in entries:
+        shutil.rmtree(entry.path, ignore_errors=True)
+        if entry.path.exists():
+            raise WriteError("this cache entry could not be removed", path=entry.path)
+    return len(entries), sum(entry.size for entry in entries)
 
 
 def cache_folder(*parts: str) -> Path:
@@ -89,6 +165,7 @@ def _read(folder: Path, packed: bytes, say: Callable[[str], None], warn: Callabl
     except (MegalabelError, OSError, ValueError, KeyError, TypeError) as error:
         warn(f"a damaged cache entry is rebuilt: {error}")
         return None
+    use_entry(folder)
     say(f"{data.name}: read from the cache, {folder}")
     return data
 
@@ -101,6 +178,7 @@ def _keep(data: Dataset, folder: Path, packed: bytes) -> None:
         entry = {"key": orjson.loads(packed), "files": _hashes(temporary)}
         with writing(temporary / _ENTRY) as out:
             out.write(orjson.dumps(entry, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    trim_cache()
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from megalabel.data.items import match_items, reverse_share
+from megalabel.data.problems import Problems, find_problems
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -45,6 +46,7 @@ class Card:
     reverse_shares: dict[str, float] | None  # by split: pairs whose reverse is a train pair
     filter_pairs: dict[str, int]  # by split
     sources: dict[str, str]  # packages the set was made from, with their versions; empty if not known
+    problems: Problems
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -74,6 +76,8 @@ class Card:
         ]
         if self.sources:
             rows.append(("made from", self._made_from()))
+        problems = self.problems.lines() or ["none found"]
+        rows += [("problems" if place == 0 else "", line) for place, line in enumerate(problems)]
         width = max(len(title) for title, _ in rows)
         return "\n".join(f"{title:<{width}}  {value}" for title, value in rows)
 
@@ -123,6 +127,7 @@ def card(data: Dataset) -> Card:
         reverse_shares={name: reverse_share(data, split) for name, split in parts.items()} if symmetric else None,
         filter_pairs={name: len(split.filter) for name, split in parts.items()},
         sources=dict(data.sources),
+        problems=find_problems(data),
     )
 
 

@@ -122,6 +122,7 @@ class Dataset:
     counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # [L], filled when empty
     points: int = 0  # filled when 0
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)  # package it was made from -> version
+    test_only: bool = False  # rows to measure on: there are no train rows, and no frequencies
     before: Dataset | None = field(default=None, repr=False)  # the set a validation part was held out of
 
     def __post_init__(self) -> None:
@@ -143,6 +144,8 @@ class Dataset:
     def splits(self) -> dict[str, Split]:
         """Train, val (if any) and test by name."""
         parts = {"train": self.train, "val": self.val, "test": self.test}
+        if self.test_only and not len(self.train):
+            del parts["train"]
         return {name: part for name, part in parts.items() if part is not None}
 
     def split(self, name: str) -> Split:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -16,14 +17,20 @@ from megalabel.progress import track
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from megalabel.data.dataset import Split
+    from megalabel.data.dataset import Labels, Split
     from megalabel.types import TopK
 
 __all__ = ["read_predictions", "write_predictions"]
 
 
-def read_predictions(path: str | PathLike[str], split: Split, labels: int) -> tuple[NDArray[np.int64], int]:
+def read_predictions(
+    path: str | PathLike[str], split: Split, labels: int, names: Labels | None = None
+) -> tuple[NDArray[np.int64], int]:
     """Read ``{"uid", "labels": [ids, best first], "scores": [...]}`` lines for the points of a split.
+
+    With ``names``, labels may be named instead: by uids or texts in ``labels``, or in ``label_uids`` and
+    ``label_texts``, which ``megalabel predict`` writes and which count more than ids. A name that is not among them
+    gets an id from ``labels`` on: a prediction that is wrong in every row.
 
     Returns ids [N, K] in the order of the split, padded with -1, and the number of points
     the file does not mention (their rows are all -1). Rows may be in any order; if
@@ -34,9 +41,12 @@ def read_predictions(path: str | PathLike[str], split: Split, labels: int) -> tu
     rows, width = array("q"), 0
     lines, starts, ids = array("q"), array("q", [0]), array("q")
     scores = array("d")
+    find = None if names is None else _Names(names)
     for number, line in json_rows(path):
         rows.append(_row(line, row_of, len(rows), split, path, number))
         ranking = _list(line, "labels", path, number)
+        if find is not None:
+            ranking = find(line, ranking, path, number)
         _extend(ids, ranking, "label id", path, number)
         if "scores" in line:
             values = _list(line, "scores", path, number)
@@ -54,7 +64,7 @@ def read_predictions(path: str | PathLike[str], split: Split, labels: int) -> tu
     offsets = np.frombuffer(starts, dtype=np.int64)
     of_line = np.repeat(np.arange(len(rows)), np.diff(offsets))
     where = _Where(path, np.frombuffer(lines, dtype=np.int64), of_line)
-    _check_ids(flat, labels, where)
+    _check_ids(flat, labels + (0 if find is None else find.more), where)
     _check_scores(np.frombuffer(scores, dtype=np.float64) if scores else np.empty(0), where)
     out = np.full((len(split), max(width, 1)), -1, dtype=np.int64)
     out[np.frombuffer(rows, dtype=np.int64)[of_line], np.arange(len(flat)) - offsets[of_line]] = flat
@@ -71,6 +81,45 @@ def write_predictions(path: str | PathLike[str], split: Split, predictions: TopK
             real = ids >= 0
             row = {"uid": uid, "labels": ids[real].tolist(), "scores": scores[real].tolist()}
             out.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+
+
+class _Names:
+    """Finds the ids of labels that a line names; it numbers unknown names after the known labels."""
+
+    def __init__(self, labels: Labels) -> None:
+        texts = Counter(labels.texts)
+        self.ids = {text: i for i, text in enumerate(labels.texts) if texts[text] == 1}
+        self.ids |= {uid: i for i, uid in enumerate(labels.uids)}
+        self.known = len(labels)
+        self.more = 0
+
+    def __call__(self, line: dict[str, Any], ranking: list[Any], path: str | PathLike[str], number: int) -> list[Any]:
+        names = [self._list(line, key, ranking, path, number) for key in ("label_uids", "label_texts")]
+        if names == [ranking, ranking] and not any(isinstance(label, str) for label in ranking):
+            return ranking
+        return [self._id(*labels) for labels in zip(*names, strict=True)]
+
+    def _list(
+        self, line: dict[str, Any], key: str, ranking: list[Any], path: str | PathLike[str], number: int
+    ) -> list[Any]:
+        if key not in line:
+            return ranking
+        names = _list(line, key, path, number)
+        if len(names) != len(ranking):
+            raise DataError(f"{len(ranking)} labels but {len(names)} {key}", path=path, line=number)
+        return names
+
+    def _id(self, uid: Any, text: Any) -> Any:
+        """Return the id of a label by its uid or its text; a number stays what it is."""
+        if not isinstance(uid, str):
+            return uid
+        known = self.ids.get(uid)
+        if known is None and isinstance(text, str):
+            known = self.ids.get(text)
+        if known is None:
+            known = self.ids[uid] = self.known + self.more
+            self.more += 1
+        return known
 
 
 class _Where:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from megalabel.data.cache import cache_folder
+from megalabel.data.cache import cache_folder, trim_cache, use_entry
 from megalabel.errors import WriteError
 from megalabel.files import writing, writing_folder
 from megalabel.progress import notice, progress
@@ -127,10 +127,13 @@ def store_tokens(texts: Sequence[str], tokenizer: Tokenizer | Tokenises, *, fold
     target = home / _key(texts, source)
     stored = _open(target)
     if stored is not None:
+        use_entry(target)
         return stored
     try:
         with writing_folder(target, overwrite=True) as temporary:
             _write(temporary, target.name, texts, source)
+        if folder is None:
+            trim_cache()
     except WriteError:
         stored = _open(target)  # another process may have been first
         return stored if stored is not None else source.tokenise(texts)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from scipy.sparse import csr_matrix
+
 from megalabel.metrics.evaluate import evaluate
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from megalabel.data.dataset import Dataset
@@ -20,7 +22,8 @@ def measure(data: Dataset, ids: NDArray[np.integer[Any]], split: str = "test") -
     """Measure label ids [N, K], best first, for the rows of a split.
 
     Filter pairs leave the rankings before the cut to k; propensities come from the
-    counts, points, A and B that the set carries.
+    counts, points, A and B that the set carries; without train rows there are none. Ids
+    beyond the labels of the set stand for labels it does not have.
 
     >>> from megalabel import load
     >>> data = load("synthetic:points=300,labels=40")
@@ -31,4 +34,11 @@ def measure(data: Dataset, ids: NDArray[np.integer[Any]], split: str = "test") -
     """
     part = data.split(split)
     A, B = data.propensity
-    return evaluate(ids, part.targets, counts=data.counts, points=data.points, A=A, B=B, filter=part.filter)
+    targets, counts = part.targets, data.counts
+    more = int(ids.max(initial=-1)) + 1 - len(data.labels)
+    if more > 0:  # wrong in every row
+        targets = csr_matrix((targets.data, targets.indices, targets.indptr), (len(part), len(data.labels) + more))
+        counts = np.concatenate([counts, np.zeros(more, dtype=np.int64)])
+    if not data.points:
+        return evaluate(ids, targets, filter=part.filter)
+    return evaluate(ids, targets, counts=counts, points=data.points, A=A, B=B, filter=part.filter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from scipy import sparse
 
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.heads.answers import StoredAnswers
-from megalabel.metrics.measure import measure
+from megalabel.model.match import Matched
 from megalabel.model.model import Model
 from megalabel.model.prediction import Prediction, as_predictions
 from megalabel.types import TopK
@@ -106,11 +107,17 @@ class Ensemble:
         """Return the k best labels of each text, best first."""
         return as_predictions(self.search(texts, min(k, len(self.labels))), self.labels)
 
-    def evaluate(self, data: Dataset, split: str = "test", *, heads: str = "all") -> Report:
-        """Evaluate on a data set with the same labels."""
-        self.models[0].state.check_labels(data)
-        part = data.split(split)
-        return measure(data, self.search(part.texts, 100, heads=heads, exclude=part.excluded()).ids, split)
+    def match(self, data: Dataset, split: str = "test") -> Matched:
+        """Return the rows of a split over the labels, as :meth:`Model.match` does."""
+        return self.models[0].match(data, split)
+
+    def evaluate(self, data: Dataset | Matched, split: str = "test", *, heads: str = "all") -> Report:
+        """Evaluate on a data set, or on what :meth:`match` returned."""
+        rows = data if isinstance(data, Matched) else self.match(data, split)
+        hidden = [np.flatnonzero(np.isin(ids, rows.hidden)).tolist() for ids in self._known_ids()]
+        shown = [model.showing(replace(rows, hidden=own)) for model, own in zip(self.models, hidden, strict=True)]
+        joined = Ensemble(shown, self.by, self.depth)
+        return rows.measure(joined.search(rows.split.texts, 100, heads=heads, exclude=rows.excluded).ids)
 
     def _search(self, texts: Sequence[str], k: int, heads: str, exclude: sparse.csr_matrix | None) -> TopK:
         size, count = len(self.labels), len(texts)

@@ -26,7 +26,6 @@ from megalabel.types import LABELS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from megalabel.data.dataset import Dataset
     from megalabel.model.index import ModelIndex
     from megalabel.model.stats import LabelStats
     from megalabel.network.fit import Fitted
@@ -142,20 +141,6 @@ class LabelState:
         parts: Any = rows.parts
         side = {name: LabelSide(parts[name]["vectors"], parts[name].get("bias")) for name in weights}
         return fold_labels(side, weights)[0]
-
-    def check_labels(self, data: Dataset) -> None:
-        """Raise a DataError for a data set whose labels are not these."""
-        if list(data.labels.uids) != list(self.labels.uids):
-            raise DataError(
-                f"{data.name} has {len(data.labels):,} labels, the model was trained on {len(self.labels):,} others",
-                remedy="evaluate on the data the model was trained for",
-            )
-        same = sum(text == known for text, known in zip(data.labels.texts, self.labels.texts, strict=True))
-        if 2 * same < len(self.labels):
-            raise DataError(
-                f"only {same:,} of {len(self.labels):,} labels of {data.name} have the text the model knows them by",
-                remedy="evaluate on the data the model was trained for",
-            )
 
     # ------------------------------------------------------------------ as if all labels had been trained
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,10 @@ import numpy as np
 
 from megalabel.data.dataset import Split
 from megalabel.errors import DataError, SettingError, nearest
-from megalabel.metrics.evaluate import evaluate
 from megalabel.model.explain import Explanation, explain
 from megalabel.model.index import Indexes, build_index
 from megalabel.model.labels import LabelState, LiveLabels
+from megalabel.model.match import Matched, match
 from megalabel.model.prediction import Prediction, as_predictions
 from megalabel.model.rank_fused import propose, rank_fused, rank_texts
 from megalabel.model.stats import LabelStats
@@ -286,23 +287,28 @@ class Model:
         queries = self._queries(self.state, texts).vectors
         return fold_queries(queries, weights, bias=self.has_bias(weights)).cpu().numpy()
 
-    def evaluate(self, data: Dataset | Split, split: str = "test", *, heads: str = "all") -> Report:
-        """Evaluate the model on a data set with the same labels, or on one split such as ``data.test``.
+    def evaluate(self, data: Dataset | Split | Matched, split: str = "test", *, heads: str = "all") -> Report:
+        """Evaluate the model on a data set, on one split such as ``data.test``, or on what :meth:`match` returned.
 
-        A split is evaluated with the label frequencies of the training data, a data set with
-        its own.
+        The columns of a split are the labels of the model; its label frequencies are those of the training data.
         """
         if isinstance(data, Split):
-            if data.targets.shape[1] != len(self.labels):
-                what = f"this split is over {data.targets.shape[1]:,} labels, the model knows {len(self.labels):,}"
-                raise DataError(what, remedy="evaluate on the data the model was trained for")
-            part, stats = data, self.stats
+            rows = Matched.of_split(self.state, data)
         else:
-            self.state.check_labels(data)
-            part, stats = data.split(split), LabelStats.of(data)
-        best = self.search(part.texts, 100, heads=heads, exclude=part.excluded())
-        A, B = stats.propensity
-        return evaluate(best.ids, part.targets, counts=stats.counts, points=stats.points, A=A, B=B, filter=part.filter)
+            rows = data if isinstance(data, Matched) else self.match(data, split)
+        best = self.showing(rows).search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
+        return rows.measure(best.ids)
+
+    def match(self, data: Dataset, split: str = "test") -> Matched:
+        """Return the rows of a split over the labels of this model, matched by uid; its ``notes`` say what differs."""
+        return match(self.state, data, split, None if data.points else self.train_rows)
+
+    def showing(self, rows: Matched) -> Model:
+        """Return this model without the labels that do not count in these rows."""
+        model = copy(self)
+        if len(rows.hidden):
+            model.live = LiveLabels(self.state.without(np.asarray(rows.hidden, dtype=np.int64)), lambda: self._maker)
+        return model
 
     def chosen_tail(self, tail: float | None) -> float:
         """Return the given tail, or the model's own."""

@@ -30,10 +30,10 @@ def compare_runs(
         folders: run folders or saved models.
         data: what to measure on; if None, the ``evaluation.json`` of each run is read.
         split: which rows.
-        say: receives a line for each run that is measured.
+        say: receives a line for each run that is measured, and for labels that it does not know.
 
     Raises:
-        DataError: a folder has no model, a model has other labels than the data, or the runs were
+        DataError: a folder has no model, a model has no label of the data, or the runs were
             evaluated on different data.
         SettingError: a run is given twice.
     """
@@ -50,7 +50,7 @@ def compare_runs(
             runs.append(read_results(path, name, split=split))
         else:
             say(f"measuring {name} on {data.name}")
-            runs.append(evaluate_run(path, Model.load(path), data, name=name, split=split))
+            runs.append(evaluate_run(path, Model.load(path), data, name=name, split=split, say=say))
     for run in runs[1:]:
         if run.data != runs[0].data:
             what = "other data" if run.data["name"] != runs[0].data["name"] else "other rows of the same name"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ import numpy as np
 
 from megalabel.errors import DataError
 from megalabel.fusion.calibrate import expected_calibration_error
-from megalabel.metrics.evaluate import evaluate
 from megalabel.metrics.propensity import inverse_propensity
 from megalabel.model import ROWS
 from megalabel.report.results import Results, model_folder, read_log_of
@@ -22,8 +22,8 @@ from megalabel.types import TopK
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from megalabel.data.dataset import Dataset, Split
-    from megalabel.model import Model
+    from megalabel.data.dataset import Dataset, Labels, Split
+    from megalabel.model import Matched, Model
 
 __all__ = ["evaluate_run", "measure_fusion"]
 
@@ -38,27 +38,38 @@ BINS = 10  # of probability
 
 
 def evaluate_run(
-    folder: str | PathLike[str], model: Model, data: Dataset, *, name: str, split: str = "test"
+    folder: str | PathLike[str],
+    model: Model,
+    data: Dataset,
+    *,
+    name: str,
+    split: str = "test",
+    say: Callable[[str], None] = lambda line: None,
 ) -> Results:
     """Evaluate the model of a run folder on a split; the sample rows are the same for every model.
 
+    ``say`` receives a line about labels that the model does not know, or no longer.
+
     Raises:
-        DataError: the data has no such split, or other labels than the model; the message names the run.
+        DataError: the data has no such split, or no label of the model; the message names the run.
     """
     heads = ["all", *model.heads] if len(model.heads) > 1 else ["all"]
     try:
-        reports = {head: model.evaluate(data, split, heads=head).to_dict() for head in heads}
+        matched = model.match(data, split)
+        reports = {head: model.evaluate(matched, heads=head).to_dict() for head in heads}
     except DataError as error:
         error.path = folder if error.path is None else error.path
         raise
-    part = data.split(split)
-    rows = _spread(part)
-    chosen = part.rows(rows)
+    for line in matched.notes:
+        say(line)
+    model = model.showing(matched)
+    rows = _spread(matched.split)
+    chosen = matched.split.rows(rows)
     begin = time.perf_counter()
-    best = model.search(chosen.texts, min(BEST, len(data.labels)), exclude=chosen.excluded())
+    best = model.search(chosen.texts, min(BEST, len(model.labels)), exclude=matched.excluded[rows])
     seconds = time.perf_counter() - begin
     saved = model_folder(folder)
-    calibration, trade_off = measure_fusion(model, data, split)
+    calibration, trade_off = measure_fusion(model, matched)
     return Results(
         name=name,
         recipe=model.recipe.model_dump(mode="json", by_alias=True),
@@ -70,7 +81,7 @@ def evaluate_run(
             "model_bytes": sum(path.stat().st_size for path in saved.rglob("*") if path.is_file()),
             "texts_per_second": len(rows) / max(seconds, 1e-9),
         },
-        samples=_samples(chosen, data, best),
+        samples=_samples(chosen, matched.labels, best),
         calibration=calibration,
         trade_off=trade_off,
         log=read_log_of(folder),
@@ -95,17 +106,17 @@ def _spread(part: Split) -> NDArray[np.int64]:
     return rows[np.unique(np.linspace(0, len(rows) - 1, SAMPLES).astype(np.int64))]
 
 
-def _samples(part: Split, data: Dataset, best: TopK) -> list[dict[str, Any]]:
+def _samples(part: Split, names: Labels, best: TopK) -> list[dict[str, Any]]:
     samples = []
     for row, (ids, scores) in enumerate(zip(best.ids.tolist(), best.scores.tolist(), strict=True)):
         start, stop = part.targets.indptr[row : row + 2]
         truth = part.targets.indices[start:stop].tolist()
         labels = [
-            {"text": _short(data.labels.texts[label]), "relevant": label in truth, "score": score}
+            {"text": _short(names.texts[label]), "relevant": label in truth, "score": score}
             for label, score in zip(ids, scores, strict=True)
             if label >= 0
         ]
-        missed = [_short(data.labels.texts[label]) for label in truth if label not in ids]
+        missed = [_short(names.texts[label]) for label in truth if label not in ids]
         samples.append({"text": _short(part.texts[row]), "labels": labels, "missed": missed})
     return samples
 
@@ -114,8 +125,8 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rstrip()}…"
 
 
-def measure_fusion(model: Model, data: Dataset, split: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return calibration and trade-off of a fused model on a split; ``(None, [])`` for a model without fusion.
+def measure_fusion(model: Model, matched: Matched) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """Return calibration and trade-off of a fused model on rows; ``(None, [])`` for a model without fusion.
 
     Calibration is the expected calibration error over the five most probable labels of each text, in points, and for
     each of ten bins of probability the number of labels, their mean probability and the share that is correct. The
@@ -123,31 +134,28 @@ def measure_fusion(model: Model, data: Dataset, split: str) -> tuple[dict[str, A
     """
     if model.fusion is None:
         return None, []
-    part = data.split(split)
-    ranked = _rank(model, part)
+    part = matched.split
+    ranked = _rank(model, matched)
     first = ranked[0.0]
     valid = first.ids >= 0
     correct = np.zeros(first.ids.shape)
     rows = np.broadcast_to(np.arange(len(part))[:, None], first.ids.shape)
     correct[valid] = np.asarray(part.targets[rows[valid], first.ids[valid]]).ravel() > 0
-    A, B = data.propensity
     trade_off = []
     for tail, best in ranked.items():
-        report = evaluate(
-            best.ids, part.targets, counts=data.counts, points=data.points, A=A, B=B, filter=part.filter, ks=(1, BEST)
-        )
+        report = matched.measure(best.ids, ks=(1, BEST))
         trade_off.append(
             {"tail": tail, **{name: report.metrics[name] for name in TAIL_METRICS if name in report.metrics}}
         )
     return _calibration(np.clip(first.scores[valid].astype(np.float64), 0, 1), correct[valid]), trade_off
 
 
-def _rank(model: Model, part: Split) -> dict[float, TopK]:
+def _rank(model: Model, matched: Matched) -> dict[float, TopK]:
     """Return the five best labels of every text for each value of ``tail``."""
     assert model.fusion is not None
     rare = inverse_propensity(model.stats.counts, model.stats.points, *model.stats.propensity)
     blocks: dict[float, list[TopK]] = {tail: [] for tail in TAILS}
-    exclude = part.excluded()
+    part, exclude = matched.split, matched.excluded
     for start in range(0, len(part), ROWS):
         rows = slice(start, min(start + ROWS, len(part)))
         ids, scores = model.candidates(part.texts[rows], exclude[rows])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from contextlib import ExitStack, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from megalabel.documents import read_json
 from megalabel.errors import DataError, MegalabelError, WriteError
 from megalabel.files import make_folder, writing
 from megalabel.locks import holding
@@ -13,13 +16,15 @@ from megalabel.recipes.load_recipe import dump_recipe, load_recipe
 from megalabel.training.checkpoint import list_checkpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from megalabel.data.dataset import Dataset
     from megalabel.recipes.schema import Recipe
 
-__all__ = ["fingerprint", "identify", "on_device", "prepare_folder"]
+__all__ = ["fingerprint", "finish_folder", "identify", "is_finished", "on_device", "prepare_folder"]
+
+FINISHED = "finished.json"  # says that the model is complete, and what it was trained on
 
 
 def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) -> None:
@@ -54,6 +59,28 @@ def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) 
     lock.push(lambda _, error, __: _remove_unused(folder, missing) if isinstance(error, MegalabelError) else None)
     with writing(known) as out:
         out.write(dump_recipe(recipe).encode())
+
+
+def finish_folder(folder: Path, identity: Mapping[str, str]) -> None:
+    """Remove checkpoints and stages of a run whose model is saved; what the run was is kept, for ``--resume``."""
+    with writing(folder / FINISHED) as out:
+        out.write(json.dumps({"identity": dict(identity)}).encode() + b"\n")
+    for name in ("checkpoints", "stages"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def is_finished(folder: Path, identity: Mapping[str, str]) -> bool:
+    """Return whether the run is complete and only its model is left; raise a DataError if it was another run."""
+    if not (folder / FINISHED).is_file() or not (folder / "model" / "model.json").is_file():
+        return False
+    known = read_json(folder / FINISHED).get("identity")
+    for key, value in identity.items():
+        if not isinstance(known, dict) or known.get(key) != value:
+            raise DataError(
+                f"this run was started with {'other' if key == 'data' else 'another'} {key}", path=folder,
+                remedy=f"resume with the same {key}, or start a new run in another folder",
+            )  # fmt: skip
+    return True
 
 
 def _remove_unused(folder: Path, missing: Sequence[Path]) -> None:

@@ -10,7 +10,7 @@ from megalabel.report.evaluate_run import BINS, TAILS, _calibration, measure_fus
 
 def test_metrics_by_tail_equal_those_of_the_model(fused):
     _, model, data = fused
-    _, trade_off = measure_fusion(model, data, "test")
+    _, trade_off = measure_fusion(model, model.match(data))
     assert [metrics["tail"] for metrics in trade_off] == list(TAILS)
     before = model.tail
     try:
@@ -27,7 +27,7 @@ def test_metrics_by_tail_equal_those_of_the_model(fused):
 
 def test_calibration_counts_correct_labels(fused):
     _, model, data = fused
-    calibration, _ = measure_fusion(model, data, "test")
+    calibration, _ = measure_fusion(model, model.match(data))
     best = model.search(data.test.texts, 5, exclude=data.test.excluded())
     probability, correct = [], []
     for row, (ids, scores) in enumerate(zip(best.ids, best.scores, strict=True)):
@@ -54,7 +54,8 @@ def test_bins_by_hand():
 
 
 def test_no_calibration_without_fusion(runs, data):
-    assert measure_fusion(next(iter(runs.values())), data, "test") == (None, [])
+    model = next(iter(runs.values()))
+    assert measure_fusion(model, model.match(data)) == (None, [])
 
 
 def test_samples_mark_relevant_labels(results, data):

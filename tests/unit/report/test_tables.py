@@ -68,7 +68,7 @@ def test_html_escapes(results):
 
 def test_recipes(results):
     assert [row[0] for row in recipe_table(results).rows] == [
-        "heads.dual.loss.kind", "heads.dual.loss.positives", "training.epochs", "training.refit",
+        "heads.dual.loss.kind", "training.epochs", "training.refit",
     ]  # fmt: skip
 
 

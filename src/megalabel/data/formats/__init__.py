@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from megalabel.data.dataset import Dataset
+    from megalabel.data.dataset import Dataset, Labels
 
-__all__ = ["FORMATS", "Format", "Options", "detect", "get_format"]
+__all__ = ["FORMATS", "TABLES", "Format", "Options", "detect", "get_format"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,9 @@ class Options:
     fields: str | None = None  # repository JSON: "title" or "title+content"
     test_share: float | None = None  # hold this share of train out as test if there is no test part
     seed: int = 0
+    strict: bool = False  # tables: odd rows are errors
+    rows: str = "train"  # one table without a column for it: what its rows are, train or test
+    known: Labels | None = None  # tables: labels that cells may name, to tell what separates them
     say: Callable[[str], None] = lambda line: None  # receives what the reader decided
 
 
@@ -65,6 +68,8 @@ FORMATS = {
     "tsv": "tab-separated tables, one file or train/test/labels.tsv",
     "parquet": "Parquet tables, one file or train/test/labels.parquet",
 }
+
+TABLES = ("csv", "tsv", "parquet")
 
 
 def get_format(name: str) -> Format:

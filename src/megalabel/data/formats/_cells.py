@@ -103,25 +103,36 @@ def resolve(
     return best, chosen
 
 
-def name_labels(cells: Iterable[Cell], separator: str | None) -> tuple[Splitter, Labels]:
+def name_labels(
+    cells: Iterable[Cell], separator: str | None, known: Collection[str] = (), skip: Collection[str] = ()
+) -> tuple[Splitter, Labels]:
     """Return how to split the cells, and their labels, sorted by name (numbers by value).
+
+    Names known from elsewhere help to tell what separates the labels of a cell. Names in ``skip``, in small letters,
+    are no labels.
 
     If no separator is given and the cells leave open which it is, an AmbiguousError is raised.
     """
     distinct = set(cells)
-    splitter = _guess(distinct, separator)
-    tokens = {token for cell in distinct for token in splitter.tokens(cell)}
+    splitter = _guess(distinct, separator, known)
+    tokens = {token for cell in distinct for token in splitter.tokens(cell) if str(token).casefold() not in skip}
     whole = [token for token in tokens if isinstance(token, int)]
     names = [str(i) for i in sorted(whole)] if len(whole) == len(tokens) else sorted({str(token) for token in tokens})
     return splitter, Labels(names, names)
 
 
-def _guess(cells: Collection[Cell], separator: str | None) -> Splitter:
+def _guess(cells: Collection[Cell], separator: str | None, known: Collection[str]) -> Splitter:
     """Return how to split cells of unknown labels: by the separator given, or by the evidence of all cells."""
     if separator is not None:
         return Splitter(_choices(separator)[0], strip=True)
-    listed = (str(token) for cell in cells if not isinstance(cell, str) for token in cell)
-    return Splitter(choose_separator((cell for cell in cells if isinstance(cell, str)), listed), strip=True)
+    if known:
+        choices = [Splitter(mark, strip=True) for mark in (None, *GUESSED)]
+        fit = [s for s in choices if all(str(token) in known for cell in cells for token in s.tokens(cell))]
+        if fit:
+            return fit[0]
+    listed = {str(token) for cell in cells if not isinstance(cell, str) for token in cell}
+    texts = (cell for cell in cells if isinstance(cell, str))
+    return Splitter(choose_separator(texts, listed | set(known)), strip=True)
 
 
 def joiner(uids: Sequence[str]) -> tuple[Callable[[list[str]], str], Callable[[list[float]], str]]:

@@ -13,9 +13,11 @@ import numpy as np
 from megalabel.data.dataset import Dataset, Labels, Split
 from megalabel.data.formats import Options
 from megalabel.data.formats._cells import Cell, Splitter, is_missing, name_labels, parse_cell, parse_weights, resolve
+from megalabel.data.formats._clean import Findings, Row
 from megalabel.data.formats._rows import PARTS, LabelCollector, RowCollector
 from megalabel.data.formats._separator import GUESSED, AmbiguousError, split_items
 from megalabel.data.formats.folder import assemble, make_split
+from megalabel.data.problems import MISSING
 from megalabel.errors import DataError
 from megalabel.files import find, need
 
@@ -86,14 +88,17 @@ def collect(table: Table, options: Options, split: str | None) -> dict[str, Poin
     by = table.guess(["split"]) if split is None else None
     columns = [name for name in (text, labels, uid, weights, by) if name is not None]
     places = {name: columns.index(name) for name in columns}
+    uids = "" if uid is None else f", uids from {uid!r}"
+    options.say(f"{table.path}: text from the column {text!r}, labels from {labels!r}{uids}")
     parts: dict[str, Points] = {}
     for line, cells in table.rows(columns):
-        part = _split_name(table.path, line, cells[places[by]]) if by is not None else split or "train"
+        part = _split_name(table.path, line, cells[places[by]]) if by is not None else split or options.rows
         points = parts.setdefault(part, Points(table.path))
         points.lines.append(line)
         points.texts.append(text_cell(table.path, line, text, cells[places[text]]))
         if uid is None:
-            points.uids.append(f"{PARTS[part]}-{len(points.uids)}")
+            number = len(points.uids)  # a row of a table of test rows has the uid that `predict` gives it
+            points.uids.append(str(number) if options.rows == "test" and by is None else f"{PARTS[part]}-{number}")
         else:
             points.uids.append(text_cell(table.path, line, uid, cells[places[uid]]))
         try:
@@ -139,32 +144,83 @@ def build_splits(
     parts: dict[str, Points],
     labels: Labels | None,
     label_path: Path | str | None,
-    separator: str | None,
-    say: Callable[[str], None],
+    options: Options,
+    choose: bool = False,
 ) -> tuple[dict[str, Split], Labels]:
     """Turn collected rows into splits over one label set, the given one or the one the rows name.
 
-    ``say`` receives a line on what separates the labels of a cell.
+    ``options.say`` receives a line on what separates the labels of a cell, and one for each kind of odd rows.
+    With ``choose``, rows without text or label are left out, and rows with the same text are merged.
     """
     cells = [cell for points in parts.values() for cell in points.cells]
     look_up: Callable[[str], int | None]
+    skip = MISSING if labels is None else frozenset()
     if labels is None:
         try:
-            splitter, labels = name_labels(cells, separator)
+            splitter, labels = name_labels(cells, options.separator, _names(options.known), skip)
         except AmbiguousError as error:
             raise _ambiguous(error, parts) from None
         look_up = {uid: i for i, uid in enumerate(labels.uids)}.get
     else:
-        splitter, look_up = resolve(cells, labels, separator)
-    _report_separator(splitter, cells, say)
+        splitter, look_up = resolve(cells, labels, options.separator)
+    _report_separator(splitter, cells, options.say)
     splits = {}
+    findings = Findings(options.strict, choose)
+    missing: dict[str, None] = {}
     for name, points in parts.items():
-        rows = RowCollector(points.path)
+        found = []
         for i, (line, cell) in enumerate(zip(points.lines, points.cells, strict=True)):
-            ids = _ids(splitter.tokens(cell), look_up, points.path, line, label_path)
-            rows.add(line, ids, parse_weights(points.weights[i], splitter) if points.weights else None)
-        splits[name] = make_split(points.path, points.texts, points.uids, rows.matrix(max(len(labels), 1)))
+            tokens = splitter.tokens(cell)
+            weights = parse_weights(points.weights[i], splitter) if points.weights else None
+            gone = [str(token) for token in tokens if str(token).casefold() in skip]
+            if gone:
+                findings.add("missing", points.path, line, repr(gone[0]))
+                missing |= dict.fromkeys(gone)
+                tokens, weights = _kept(tokens, weights, [str(token) not in gone for token in tokens])
+            ids = _ids(tokens, look_up, points.path, line, label_path)
+            if len(set(ids)) < len(ids):
+                first = [label not in ids[:place] for place, label in enumerate(ids)]
+                findings.add("label", points.path, line, f"{tokens[first.index(False)]!r:.60}")
+                ids, weights = _kept(ids, weights, first)
+            found.append(Row(i, line, ids, weights))
+        collector = RowCollector(points.path)
+        chosen = findings.chosen(points.path, found, points.texts)
+        for row in chosen:
+            collector.add(row.line, row.ids, row.weights)
+        texts, uids = [points.texts[row.place] for row in chosen], [points.uids[row.place] for row in chosen]
+        splits[name] = make_split(points.path, texts, uids, collector.matrix(max(len(labels), 1)))
+    if choose and skip:
+        splits, labels = _used(splits, labels)
+    path = next(iter(parts.values())).path
+    findings.report(path if len(parts) == 1 else _folder(path), splits, labels, list(missing), options.say)
     return splits, labels
+
+
+def _used(splits: dict[str, Split], labels: Labels) -> tuple[dict[str, Split], Labels]:
+    """Return the splits over the labels that some row has."""
+    used = np.unique(np.concatenate([split.targets.indices for split in splits.values()]))
+    if len(used) == len(labels):
+        return splits, labels
+    names = [labels.texts[label] for label in used.tolist()]
+    return {name: replace(split, targets=split.targets[:, used]) for name, split in splits.items()}, Labels(
+        names, names
+    )
+
+
+def _kept(values: Sequence[Any], weights: Any, keep: Sequence[bool]) -> tuple[list[Any], Any]:
+    """Return the values to keep, with their weights if there are as many."""
+    if isinstance(weights, list) and len(weights) == len(keep):
+        weights = [weight for weight, wanted in zip(weights, keep, strict=True) if wanted]
+    return [value for value, wanted in zip(values, keep, strict=True) if wanted], weights
+
+
+def _folder(path: Path | str) -> Path | str:
+    """Return where tables are together: their folder, or what the only one is called."""
+    return path.parent if isinstance(path, Path) else path
+
+
+def _names(labels: Labels | None) -> set[str]:
+    return set() if labels is None else {*labels.uids, *labels.texts}
 
 
 def _report_separator(splitter: Splitter, cells: Sequence[Cell], say: Callable[[str], None]) -> None:
@@ -172,6 +228,8 @@ def _report_separator(splitter: Splitter, cells: Sequence[Cell], say: Callable[[
     marks = [mark for mark in GUESSED if any(mark in text for text in texts)]
     if splitter.separator is not None and any(splitter.separator in text for text in texts):
         say(f"labels are separated by {splitter.separator!r}")
+    elif not marks and texts:
+        say("every row has one label")
     elif marks:
         verb = "belongs" if len(marks) == 1 else "belong"
         say(f"every row has one label; {' and '.join(map(repr, marks))} {verb} to names")
@@ -196,8 +254,10 @@ def read_tables(path: Path, options: Options, ending: str, open_table: Callable[
     label_path = options.label_file
     if path.is_file():
         parts = collect(open_table(path), options, None)
-        if "train" not in parts:
+        if "train" not in parts and options.rows == "train":
             raise DataError("no row of this file is a train row", path=path)
+        if options.rows == "test" and "test" not in parts:
+            raise DataError("no row of this file is a test row", path=path)
         if "test" not in parts and options.test_share is None:
             options = replace(options, test_share=0.1)  # one file has no other place for test rows
     else:
@@ -209,7 +269,7 @@ def read_tables(path: Path, options: Options, ending: str, open_table: Callable[
             if source is not None:
                 parts |= collect(open_table(source), options, split)
     labels = None if label_path is None else read_label_table(open_any(label_path))
-    splits, labels = build_splits(parts, labels, label_path, options.separator, options.say)
+    splits, labels = build_splits(parts, labels, label_path, options, path.is_file() and options.rows == "train")
     return assemble(path, splits, labels, options)
 
 
@@ -270,9 +330,6 @@ def _ids(
                 f"label {token!r:.60} is not in the label table{where}", path=path, line=line, remedy=remedy
             )
         ids.append(label)
-    if len(set(ids)) < len(ids):
-        duplicate = next(token for i, token in enumerate(tokens) if ids[i] in ids[:i])
-        raise DataError(f"duplicate label {duplicate!r:.60} in one row", path=path, line=line)
     return ids
 
 

@@ -67,14 +67,21 @@ def make_dataset(splits: dict[str, Split], labels: Labels, card: dict[str, Any],
 
     card = {"propensity": propensity_constants(card["name"])} | card
     train, val, test = (splits.get(name) for name in PARTS)
+    if train is None and test is not None and options.rows == "test":
+        train = test.rows(np.empty(0, dtype=np.int64))
     if train is None:
         raise DataError("this set has no train rows")
     if test is not None:
-        return Dataset(train=train, val=val, test=test, labels=labels, **card)
+        return Dataset(train=train, val=val, test=test, labels=labels, **card, test_only=not len(train))
     if options.test_share is None:
         raise DataError("this set has no test rows", remedy="add them, or give --test-share 0.1")
     whole = Dataset(train=train, val=val, test=train, labels=labels, **card)
-    return hold_out(whole, share=options.test_share, max_rows=len(train), seed=options.seed, into="test")
+    held = hold_out(whole, share=options.test_share, max_rows=len(train), seed=options.seed, into="test")
+    options.say(f"{len(held.test):,} of {len(train):,} rows are held out as test rows")
+    lost = len(train) - len(held.train) - len(held.test)
+    if lost:
+        options.say(f"{lost:,} rows are left without a label and dropped")
+    return held
 
 
 def _with_filter(folder: Path, name: str, split: Split, options: Options) -> Split:

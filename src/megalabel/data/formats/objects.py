@@ -76,7 +76,7 @@ def from_frames(
         label_set = None if names is None else _labels(names)
     else:
         label_set = _labels(labels)
-    splits, label_set = build_splits(parts, label_set, None, separator, options.say)
+    splits, label_set = build_splits(parts, label_set, None, options)
     return make_dataset(splits, label_set, {"name": name}, options)
 
 

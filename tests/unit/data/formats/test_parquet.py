@@ -77,7 +77,6 @@ def test_whole_numbers_without_a_label_table_are_names_in_order(make):
         (pack(text=["a", None], labels=[["r"], ["g"]]), "train.parquet:2: the text of this row is missing"),
         (pack(text=[1.5], labels=[["r"]]), "train.parquet:1: text must be a text, not 1.5"),
         (pack(text=["a"], labels=[["z"]]), "train.parquet:1: label 'z' is not in the label table"),
-        (pack(text=["a"], labels=[["g", "g"]]), "train.parquet:1: duplicate label 'g'"),
         (pack(text=["a"], labels=[[1.0]]), "train.parquet:1: label 1.0 is neither a text nor a whole number"),
         (pack(text=["a"], labels=[[True]]), "train.parquet:1: label True is neither"),
         (pack(text=["a"], labels=[["r", None]]), "train.parquet:1: label None is neither"),
@@ -101,7 +100,6 @@ def test_invalid_tables_give_errors_with_file_and_row(refused, content, said):
     [
         ([[0], [2]], "train.parquet:2: label id 2 is out of range, the set has 2 labels"),
         ([[0], [-1]], "train.parquet:2: label id -1 is out of range"),
-        ([[0], [1, 1]], "train.parquet:2: duplicate label 1"),
     ],
 )
 def test_bad_label_ids(refused, labels, said):

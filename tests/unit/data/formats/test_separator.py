@@ -107,14 +107,14 @@ def test_names_with_commas_stay_whole_and_this_is_said(make):
     lines = []
     data = load(make({"all.csv": table(COUNTRIES * 3)}) / "all.csv", say=lines.append)
     assert data.labels.texts == sorted(COUNTRIES)
-    assert lines[-1] == "every row has one label; ',' belongs to names"
+    assert lines[-2] == "every row has one label; ',' belongs to names"
 
 
 def test_separator_is_said(make):
     lines = []
     data = load(make({"all.csv": table(join(",", TAGS) + ["AC|DC,tag 1"] * 2)}) / "all.csv", say=lines.append)
     assert data.labels.texts == sorted([*TAGS, "AC|DC"])
-    assert lines[-1] == "labels are separated by ','"
+    assert lines[-2] == "labels are separated by ','"
 
 
 def test_lists_and_quoted_items_in_cells(make):

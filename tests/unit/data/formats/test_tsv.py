@@ -26,7 +26,7 @@ def test_unbalanced_quotes_are_an_error(refused):
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.tab", "a.txt", "a.csv", "a", "a.tsv.gz"])
 def test_a_single_file_is_recognised_by_its_header(make, name):
-    rows = "text\tlabels\n" + "one\tx\ntwo\ty\n" * 10
+    rows = "text\tlabels\n" + "".join(f"one {i}\tx\ntwo {i}\ty\n" for i in range(10))
     assert detect(make({name: rows}) / name) == ("tsv", "its header is: text, labels")
     assert detect(make({name: rows.replace("\t", ",")}) / name) == ("csv", "its header is: text, labels")
     assert len(read(make({name: rows}) / name, Options()).train) == 18

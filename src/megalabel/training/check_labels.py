@@ -1,0 +1,35 @@
+"""Labels that a recipe cannot learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from megalabel.errors import DataError
+
+if TYPE_CHECKING:
+    from megalabel.data.dataset import Dataset
+    from megalabel.recipes.schema import Recipe
+
+__all__ = ["check_labels"]
+
+
+def check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> None:
+    """Refuse labels without text if a head reads it; warn of labels that free vectors cannot learn."""
+    reading = [name for name, head in recipe.heads.items() if head.reads_text]
+    if not reading:
+        if recipe.augment is not None and recipe.augment.kind == "gandalf":
+            return  # their own text is a training point
+        points = np.bincount(data.train.targets.indices, minlength=len(data.labels))
+        if missing := int((points == 0).sum()):
+            say(f"{missing:,} of {len(data.labels):,} labels have no training point; free vectors cannot learn them")
+        return
+    empty = [place for place, text in enumerate(data.labels.texts) if not text.strip()]
+    if empty:
+        raise DataError(
+            f"{data.name}: {len(empty):,} of {len(data.labels):,} labels have no text "
+            f"(the first is {data.labels.uids[empty[0]]!r}), but the head {reading[0]!r} reads it",
+            remedy="give every label a text, or use a recipe with free heads only",
+        )

@@ -1,0 +1,18 @@
+"""``megalabel cache``."""
+
+import json
+
+
+def test_info_and_clear(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("MEGALABEL_CACHE", str(tmp_path / "cache"))
+    assert call("cache", "info")[0] == 0
+    folder = tmp_path / "cache" / "tokens" / "a"
+    folder.mkdir(parents=True)
+    (folder / "ids.bin").write_bytes(b"x" * 2_000_000)
+    code, out, _ = call("cache", "info")
+    assert code == 0 and "tokens  1 entry, 2.0 MB" in out and "limit   10 GB" in out
+    assert json.loads(call("cache", "info", "--json")[1])["tokens"] == {"entries": 1, "bytes": 2_000_000}
+    assert call("cache", "clear")[1] == "1 entry removed, 2.0 MB\n"
+    assert not folder.exists()
+    code, out, err = call("cache", "clear", "tokns")
+    assert (code, out) == (2, "") and "did you mean 'tokens'" in err
