@@ -54,11 +54,7 @@ class Options(Settings):
 
 
 class BagOptions(Options):
-    """Options of :class:`megalabel.encoders.BagEncoder`; a table without a size is sized by the data.
-
-    >>> BagOptions(words=64).sizes(), BagOptions(bigrams=0).sizes(texts=300)
-    ({'words': 64, 'bigrams': 32768, 'characters': 32768}, {'words': 4096, 'bigrams': 0, 'characters': 4096})
-    """
+    """Options of :class:`megalabel.encoders.BagEncoder`; a table without a size is sized by the data."""
 
     dim: PositiveInt = 384
     words: TableSize | None = None
@@ -79,13 +75,9 @@ class BagOptions(Options):
         return self
 
     def sizes(self, texts: int | None = None) -> dict[str, int]:
-        """Return the rows of the hashed tables for so many train and label texts; by default those for many.
-
-        A table without a size has 32,768 rows, or fewer for less than 4,096 texts: the next power of two from 8
-        rows a text on, at least 1,024.
-        """
+        """Return the rows of the hashed tables: 32,768, or 8 a text, at least 1,024, for fewer than 4,096 texts."""
         own = _ROWS if texts is None else min(_ROWS, max(1_024, 1 << (8 * texts - 1).bit_length()))
-        given = {"words": self.words, "bigrams": self.bigrams, "characters": self.characters}
+        given = self.model_dump(include={"words", "bigrams", "characters"})
         return {name: own if size is None else size for name, size in given.items()}
 
 
@@ -161,8 +153,7 @@ class NgramSettings(Options):
 class BaseEncoderSettings(Settings):
     """Settings shared by all kinds; a kind adds ``kind``, ``options`` and perhaps another ``source``.
 
-    A text is cut to ``query_length`` or ``label_length`` tokens (features of a bag); None leaves the cut to the
-    ``max_length`` of the options.
+    A text is cut to ``query_length`` or ``label_length`` tokens (features of a bag), or else to ``options.max_length``.
     """
 
     has_table: ClassVar[bool] = False  # a row of weights for each token or feature
