@@ -44,6 +44,7 @@ def _power_of_two(size: int) -> int:
 
 
 TableSize = Annotated[int, AfterValidator(_power_of_two)]
+_ROWS = 32_768  # of a table of hashed features, unless there are few texts
 
 
 class Options(Settings):
@@ -53,12 +54,12 @@ class Options(Settings):
 
 
 class BagOptions(Options):
-    """Options of :class:`megalabel.encoders.BagEncoder`."""
+    """Options of :class:`megalabel.encoders.BagEncoder`; a table without a size is sized by the data."""
 
     dim: PositiveInt = 384
-    words: TableSize = 32_768
-    bigrams: TableSize = 32_768
-    characters: TableSize = 32_768
+    words: TableSize | None = None
+    bigrams: TableSize | None = None
+    characters: TableSize | None = None
     ngrams: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)] = (3, 4, 5)
     residual: bool = True
     dropout: Dropout = 0.0
@@ -69,9 +70,15 @@ class BagOptions(Options):
 
     @model_validator(mode="after")
     def _without_effect(self) -> Self:
-        self.require(self.characters > 0, "ngrams", "characters is 0")
+        self.require(self.characters != 0, "ngrams", "characters is 0")
         self.require(self.residual, "dropout", "residual is false")
         return self
+
+    def sizes(self, texts: int | None = None) -> dict[str, int]:
+        """Return the rows of the hashed tables: 32,768, or 8 a text, at least 1,024, for fewer than 4,096 texts."""
+        own = _ROWS if texts is None else min(_ROWS, max(1_024, 1 << (8 * texts - 1).bit_length()))
+        given = self.model_dump(include={"words", "bigrams", "characters"})
+        return {name: own if size is None else size for name, size in given.items()}
 
 
 class InceptionOptions(Options):
@@ -146,8 +153,7 @@ class NgramSettings(Options):
 class BaseEncoderSettings(Settings):
     """Settings shared by all kinds; a kind adds ``kind``, ``options`` and perhaps another ``source``.
 
-    A text is cut to ``query_length`` or ``label_length`` tokens (features of a bag); None leaves the cut to the
-    ``max_length`` of the options.
+    A text is cut to ``query_length`` or ``label_length`` tokens (features of a bag), or else to ``options.max_length``.
     """
 
     has_table: ClassVar[bool] = False  # a row of weights for each token or feature
@@ -164,8 +170,8 @@ class BaseEncoderSettings(Settings):
         """Whether it has weights besides a table."""
         return True
 
-    def build(self, seed: int) -> BaseEncoder:
-        """Return a fresh encoder; ``seed`` is used unless the options have one."""
+    def build(self, seed: int, texts: int | None = None) -> BaseEncoder:
+        """Return a fresh encoder for so many texts (None: many); ``seed`` is used unless the options have one."""
         raise NotImplementedError
 
     def cost(self) -> EncoderCost:
@@ -217,11 +223,11 @@ class BagSettings(BaseEncoderSettings):
         """Whether it has a residual layer."""
         return self.options.residual
 
-    def build(self, seed: int) -> BaseEncoder:
+    def build(self, seed: int, texts: int | None = None) -> BaseEncoder:
         """Return a fresh :class:`megalabel.encoders.BagEncoder`."""
         from megalabel.encoders.bag import BagEncoder
 
-        return BagEncoder(self.source, **self._arguments(seed))
+        return BagEncoder(self.source, **{**self._arguments(seed), **self.options.sizes(texts)})
 
     def cost(self) -> BagCost:
         """Return its costs, for the plan.
@@ -232,10 +238,9 @@ class BagSettings(BaseEncoderSettings):
         from megalabel.encoders.cost import BagCost, subword_rows
 
         options = self.options
-        rows = {name: getattr(options, name) for name in ("words", "bigrams", "characters")}
         return BagCost(
             size=options.dim,
-            rows={"subwords": subword_rows(self.source), **rows},
+            rows={"subwords": subword_rows(self.source), **options.sizes()},
             ngrams=options.ngrams,
             residual=options.residual,
             thin=options.thin,
@@ -245,7 +250,7 @@ class BagSettings(BaseEncoderSettings):
     @model_validator(mode="after")
     def _without_effect(self) -> Self:
         self._max_length_counts()
-        if self.source is None and not self.options.words + self.options.bigrams + self.options.characters:
+        if self.source is None and not any(self.options.sizes().values()):
             raise ValueError("the bag has no features; give a source, or words, bigrams or characters a size")
         return self
 
@@ -259,7 +264,7 @@ class InceptionSettings(BaseEncoderSettings):
     kind: Literal["inception"] = "inception"
     options: InceptionOptions = InceptionOptions()
 
-    def build(self, seed: int) -> BaseEncoder:
+    def build(self, seed: int, texts: int | None = None) -> BaseEncoder:
         """Return a fresh :class:`megalabel.encoders.InceptionEncoder`."""
         from megalabel.encoders.inception import InceptionEncoder
 
@@ -292,7 +297,7 @@ class InceptionXMLSettings(InceptionSettings):
     kind: Literal["inceptionxml"] = "inceptionxml"  # type: ignore[assignment]
     options: InceptionXMLOptions = InceptionXMLOptions()  # type: ignore[assignment]
 
-    def build(self, seed: int) -> BaseEncoder:
+    def build(self, seed: int, texts: int | None = None) -> BaseEncoder:
         """Return a fresh :class:`megalabel.encoders.InceptionXMLEncoder`."""
         from megalabel.encoders.inceptionxml import InceptionXMLEncoder
 
@@ -327,7 +332,7 @@ class TransformerSettings(BaseEncoderSettings):
     source: str = "minilm"
     options: TransformerOptions = TransformerOptions()
 
-    def build(self, seed: int) -> BaseEncoder:
+    def build(self, seed: int, texts: int | None = None) -> BaseEncoder:
         """Return a fresh :class:`megalabel.encoders.TransformerEncoder`."""
         from megalabel.encoders.transformer import TransformerEncoder
 
@@ -381,11 +386,11 @@ else:
 def make_encoder(
     settings: EncoderSettings, seed: int, train_texts: Sequence[str], label_texts: Sequence[str]
 ) -> BaseEncoder:
-    """Return a fresh encoder; a token table takes its idf weights from the train and label texts."""
+    """Return a fresh encoder; a token table takes its idf weights, a bag its size from the train and label texts."""
     from megalabel.data.tokens import store_tokens
     from megalabel.encoders._token_table import TableEncoder
 
-    encoder = settings.build(seed)
+    encoder = settings.build(seed, len(train_texts) + len(label_texts))
     if isinstance(encoder, TableEncoder):
         encoder.fit(store_tokens(train_texts, encoder), store_tokens(label_texts, encoder))
     return encoder
