@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from megalabel.encoders import BagEncoder
 from megalabel.encoders.build import KINDS
-from megalabel.encoders.settings import ENCODERS, EncoderSettings, NgramSettings, make_encoder
+from megalabel.encoders.settings import ENCODERS, BagOptions, EncoderSettings, NgramSettings, make_encoder
 from megalabel.errors import SettingError
 from megalabel.recipes import load_recipe
 
@@ -24,7 +24,9 @@ def read(document):
 def test_options_are_the_arguments_of_the_class(kind):
     arguments = {name: part.default for name, part in inspect.signature(KINDS[kind]).parameters.items()}
     assert arguments.pop("source") in ("auto", "minilm")
-    assert dict(ENCODERS[kind]().options) == arguments | {"seed": None}
+    options = ENCODERS[kind]().options
+    sizes = options.sizes() if isinstance(options, BagOptions) else {}  # of the data, or those of the class
+    assert dict(options) | sizes == arguments | {"seed": None}
 
 
 @pytest.mark.parametrize(
