@@ -25,8 +25,9 @@ SMALL = {
 }
 OWN = {  # rates and rhythms that are made for hundreds of thousands of steps
     "ance": [
-        "stages.ance.training.encoder.lr=2e-4",
-        "training.heads={kind: adamw, lr: 5e-3}",
+        "stages.warmup.training.epochs=8",
+        "stages.ance.training.encoder.lr=2e-5",
+        "training.heads={kind: adamw, lr: 1e-3}",
     ],
     "lightxml": [
         "training.epochs=12",

@@ -75,6 +75,7 @@ def join(*, timeout: float = TIMEOUT) -> Iterator[Ranks]:
         finally:
             with suppress(RuntimeError, ValueError):
                 _leave(store, rank, world, patience)
+            with suppress(RuntimeError, ValueError):  # also if rank 0 left first: threads of gloo would abort the exit
                 dist.destroy_process_group()
 
 
