@@ -86,6 +86,7 @@ def test_several_runs_as_one(run, summed_run, fused_run, served_data):
     [
         (["--with", "nowhere"], "nowhere"),
         (["--with", "RUN", "--by", "rnk"], "did you mean 'rank'"),
+        (["--by", "score"], "--by has no effect: there is one run"),
     ],
 )
 def test_runs_that_cannot_be_joined(run, summed_run, served_data, arguments, words):
@@ -97,7 +98,7 @@ def test_runs_that_cannot_be_joined(run, summed_run, served_data, arguments, wor
 
 def test_predictions_of_a_file_join_no_run(run, data, ids, summed_run):
     code, _, err = run("evaluate", "--predictions", "p.jsonl", "--data", "set", "--with", summed_run)
-    assert code != 0 and "--with needs a RUN" in err
+    assert code != 0 and "need a RUN folder" in err
 
 
 def test_a_table_of_new_rows(call, trained, tmp_path):

@@ -59,7 +59,8 @@ WithOption = Annotated[
     typer.Option("--with", metavar="RUN", help="A further run to rank with, as an ensemble; repeat for several."),
 ]
 RuleOption = Annotated[
-    str, typer.Option("--by", metavar="RULE", help="How --with averages: rank, or score (for one recipe's runs).")
+    str | None,
+    typer.Option("--by", metavar="RULE", help="How --with averages: rank (default), or score (one recipe's runs)."),
 ]
 TailOption = Annotated[
     float | None,
@@ -159,17 +160,21 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value.tolist()
 
 
-def load_model(runs: Sequence[Path], by: str, tail: float | None, device: str, exact: bool = False) -> Model | Ensemble:
+def load_model(
+    runs: Sequence[Path], by: str | None, tail: float | None, device: str, exact: bool = False
+) -> Model | Ensemble:
     """Return the model of a run, or the ensemble of several."""
     from megalabel.errors import SettingError, nearest
     from megalabel.model import Ensemble, Model
     from megalabel.model.ensemble import RULES
 
-    if by not in RULES:
+    if by is not None and by not in RULES:
         raise SettingError(f"unknown rule --by {by!r}", remedy=nearest(by, RULES))
     if len(runs) == 1:
+        if by is not None:
+            raise SettingError("--by has no effect: there is one run", remedy="name another one with --with")
         return Model.load(runs[0], tail=tail, device=device, exact=exact)
-    return Ensemble.load(runs, by, tail=tail, device=device, exact=exact)
+    return Ensemble.load(runs, by or RULES[0], tail=tail, device=device, exact=exact)
 
 
 def report_run(out: Path, model: Model, data: Dataset) -> None:

@@ -46,7 +46,7 @@ def evaluate(
     tail: TailOption = None,
     device: DeviceOption = "auto",
     others: WithOption = None,
-    by: RuleOption = "rank",
+    by: RuleOption = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Ignore the index saved with the model and search exactly.")
     ] = False,
@@ -76,8 +76,8 @@ def evaluate(
 
     if (run is None) == (predictions is None):
         raise SettingError("give either a RUN folder or --predictions FILE", remedy="see megalabel evaluate --help")
-    if run is None and others:
-        raise SettingError("--with needs a RUN folder", remedy="see megalabel evaluate --help")
+    if run is None and (others or by):
+        raise SettingError("--with and --by need a RUN folder", remedy="see megalabel evaluate --help")
     start = time.perf_counter()
     model = None if run is None else load_model([run, *(others or [])], by, tail, device, exact)
     rows = "test" if table.test_share is None else "train"
@@ -93,7 +93,7 @@ def evaluate(
             "data": dataset.name,
             "split": split,
             **({} if run is None else {"run": str(run)}),
-            **({"with": [str(other) for other in others], "by": by} if others else {}),
+            **({"with": [str(other) for other in others], "by": by or "rank"} if others else {}),
             **origin,
         }
         print_json({**report.to_dict(), **about, "seconds": round(time.perf_counter() - start, 2)})

@@ -46,7 +46,7 @@ def predict(
     heads_scores: Annotated[bool, typer.Option("--heads-scores", help="Also write the score of every head.")] = False,
     tail: TailOption = None,
     others: WithOption = None,
-    by: RuleOption = "rank",
+    by: RuleOption = None,
     input_format: Annotated[
         str | None,
         typer.Option("--input-format", help="text, jsonl, csv, tsv or parquet; detected from the name by default."),
