@@ -50,6 +50,8 @@ def _lines(why: Explanation) -> list[str]:
     probability = "" if why.probability is None else f", probability {why.probability:.3f}"
     seen = "added after training" if why.added else f"{why.points:,} training points, {why.frequency}"
     lines = [f"{why.label}  ({why.uid})", f"rank {why.rank}{probability}; {seen}", "", "heads        score      adds"]
+    if why.parents:
+        lines.insert(1, f"part of {', '.join(name for _, name in why.parents)}")
     lines += [f"{part.head:<10} {part.score:>7.3f} {part.adds:>+9.3f}" for part in why.heads]
     if why.rest_by is not None:
         lines.append(f"{why.rest_by:<10} {'':>7} {why.rest:>+9.3f}")

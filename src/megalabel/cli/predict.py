@@ -136,6 +136,7 @@ def _document(row: PredictedRow) -> list[dict[str, object]]:
     """Return the labels of one text for JSON."""
     return [
         {"id": label.id, "uid": label.uid, "text": label.text, "score": label.score}
+        | ({"parents": [{"uid": uid, "text": name} for uid, name in label.parents]} if label.parents else {})
         | ({"heads": {name: values[rank] for name, values in row.heads.items()}} if row.heads else {})
         for rank, label in enumerate(row.labels)
     ]

@@ -46,7 +46,8 @@ def read_concepts(rows: Sequence[tuple[int, Mapping[str, Any]]], path: Path | st
             concepts[label] = _concept(row, len(rows))
         except ValueError as error:
             raise DataError(str(error), path=path, line=line) from None
-    cycle = find_cycle([concepts[label].parents if label in concepts else () for label in range(len(rows))])
+    cycle = find_cycle([concepts[place].parents if place in concepts else () for place in range(len(rows))]
+                       if concepts else [])  # fmt: skip
     if cycle is not None:
         what = f"the parents of labels run in a circle: {' < '.join(map(str, cycle[:6]))}"
         raise DataError(what, path=path, line=rows[cycle[0]][0], remedy="remove one of these links")
@@ -64,7 +65,7 @@ def _concept(row: Mapping[str, Any], labels: int) -> Concept:
 
 
 def find_cycle(parents: Sequence[Sequence[int]]) -> list[int] | None:
-    """Return labels of which each is a parent of the one before, the last the same as the first; None if there are none.
+    """Return labels of which each is a parent of the one before, the last being the first; None if there are none.
 
     >>> find_cycle([[1], [2], []]), find_cycle([[1], [2], [0]])
     (None, [0, 1, 2, 0])

@@ -27,6 +27,7 @@ class Report:
     propensity: dict[str, float | int | None] | None = None
     bins: tuple[Bin, ...] = field(default=())  # equal volumes of training positives, head first
     groups: tuple[Bin, ...] = field(default=())  # head, torso, tail, unseen by fixed limits
+    annif: dict[str, float] | None = None  # by Annif's names, as fractions
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers, ready for JSON."""
@@ -37,6 +38,7 @@ class Report:
             "labels": self.labels,
             "bins": [_plain(part) for part in self.bins],
             "groups": [_plain(part) for part in self.groups],
+            **({} if self.annif is None else {"annif": dict(self.annif)}),
         }
 
     def table(self) -> str:
@@ -54,6 +56,9 @@ class Report:
         for title, parts in (("equal training volume", self.bins), ("fixed limits", self.groups)):
             if parts:
                 lines += ["", f"parts of P@k by label frequency, {title}", *_aligned(_bin_rows(parts))]
+        if self.annif is not None:
+            lines += ["", "as `annif eval` prints them, of the 10 best labels of each row"]
+            lines += [f"{name + ':':<30}\t{value:.4f}" for name, value in self.annif.items()]
         return "\n".join(lines)
 
     def __str__(self) -> str:

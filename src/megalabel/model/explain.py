@@ -10,6 +10,7 @@ import numpy as np
 from torch.nn.functional import normalize
 
 from megalabel.fusion import union
+from megalabel.model.prediction import named_parents
 from megalabel.model.rank_fused import propose
 from megalabel.network.vectors import query_side
 from megalabel.types import TopK
@@ -82,6 +83,7 @@ class Explanation:
     nearest: list[Near]
     related: list[Related]
     texts_kept: bool  # if False, nearest and related are empty
+    parents: list[list[str]]  # uid and name of each next broader label
 
 
 def explain(
@@ -123,6 +125,7 @@ def explain(
         rest=float(rest[0, place]), rest_by=rest_by, total=float(total[place]), probability=probability,
         nearest=[] if train is None else _nearest(model, text, train, rows, k),
         related=[] if train is None else _related(state, train, rows, label, k), texts_kept=train is not None,
+        parents=[list(pair) for pair in named_parents(state.labels, label)],
     )  # fmt: skip
 
 

@@ -146,7 +146,7 @@ def match(state: LabelState, data: Dataset, split: str, train: TrainRows | None)
         name=data.name,
         part=split,
         split=kept,
-        labels=Labels([*labels.texts, *texts], [*labels.uids, *uids]),
+        labels=Labels([*labels.texts, *texts], [*labels.uids, *uids], labels.concepts),
         counts=counts,
         points=points,
         propensity=propensity,

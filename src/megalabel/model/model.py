@@ -287,17 +287,19 @@ class Model:
         queries = self._queries(self.state, texts).vectors
         return fold_queries(queries, weights, bias=self.has_bias(weights)).cpu().numpy()
 
-    def evaluate(self, data: Dataset | Split | Matched, split: str = "test", *, heads: str = "all") -> Report:
+    def evaluate(self, data: Dataset | Split | Matched, split: str = "test", *, heads: str = "all", annif: bool = False
+    ) -> Report:
         """Evaluate the model on a data set, on one split such as ``data.test``, or on what :meth:`match` returned.
 
         The columns of a split are the labels of the model; its label frequencies are those of the training data.
+        ``annif`` adds what ``annif eval`` prints.
         """
         if isinstance(data, Split):
             rows = Matched.of_split(self.state, data)
         else:
             rows = data if isinstance(data, Matched) else self.match(data, split)
         best = self.showing(rows).search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
-        return rows.measure(best.ids)
+        return rows.measure(best.ids, annif=annif)
 
     def match(self, data: Dataset, split: str = "test") -> Matched:
         """Return the rows of a split over the labels of this model, matched by uid; its ``notes`` say what differs."""

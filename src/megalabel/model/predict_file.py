@@ -20,7 +20,7 @@ import torch
 from megalabel.errors import DataError, MissingExtraError, SettingError, nearest
 from megalabel.files import decode, json_rows, read_lines, writing
 from megalabel.model.ensemble import Ensemble
-from megalabel.model.prediction import PredictedRow, Prediction
+from megalabel.model.prediction import PredictedRow, Prediction, named_parents
 
 if TYPE_CHECKING:
     from megalabel.model.model import Model
@@ -155,7 +155,7 @@ def _predict_block(
         columns = np.flatnonzero(keep[row])
         ids, scores = top.ids[row, columns].tolist(), top.scores[row, columns].tolist()
         best = [
-            Prediction(label, labels.uids[label], labels.texts[label], score)
+            Prediction(label, labels.uids[label], labels.texts[label], score, named_parents(labels, label))
             for label, score in zip(ids, scores, strict=True)
         ]
         rows.append(
@@ -179,9 +179,14 @@ def predict_ranks(
         packed = np.frombuffer(json.dumps(rows).encode(), dtype=np.uint8).copy()
         for part in _gather_bytes(packed, ranks):
             yield [
-                PredictedRow(**{**row, "labels": [Prediction(**label) for label in row["labels"]]})
+                PredictedRow(**{**row, "labels": [_prediction(label) for label in row["labels"]]})
                 for row in json.loads(part)
             ]
+
+
+def _prediction(label: dict[str, Any]) -> Prediction:
+    """Return a prediction that went through JSON."""
+    return Prediction(**{**label, "parents": tuple((uid, name) for uid, name in label["parents"])})
 
 
 def _gather_bytes(packed: np.ndarray[Any, np.dtype[np.uint8]], ranks: Ranks) -> list[bytes]:

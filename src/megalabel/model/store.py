@@ -14,6 +14,7 @@ import orjson
 import torch
 
 from megalabel._version import __version__
+from megalabel.data.concepts import read_concepts
 from megalabel.data.dataset import Labels
 from megalabel.device import find_device
 from megalabel.disk import remove_abandoned
@@ -337,6 +338,7 @@ def _write_labels(path: Path, labels: Labels, counts: NDArray[np.int64], removed
     with writing(path) as out:
         for label, (uid, text, points) in enumerate(zip(labels.uids, labels.texts, counts.tolist(), strict=True)):
             row = {"uid": uid, "text": text, "points": points} | ({"removed": True} if label in gone else {})
+            row |= labels.concept(label).to_dict()
             out.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
 
 
@@ -385,9 +387,11 @@ def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
 
 def _read_labels(path: Path) -> tuple[Labels, NDArray[np.int64], NDArray[np.int64]]:
     """Return the labels, how many training points each has, and the ids of those removed."""
-    rows = [row for _, row in json_rows(path)]
+    numbered = list(json_rows(path))
+    rows = [row for _, row in numbered]
+    concepts = read_concepts(numbered, path)
     try:
-        labels = Labels([str(row["text"]) for row in rows], [str(row["uid"]) for row in rows])
+        labels = Labels([str(row["text"]) for row in rows], [str(row["uid"]) for row in rows], concepts)
         counts = np.array([row["points"] for row in rows], dtype=np.int64)
     except KeyError as error:
         raise DataError(f"a label without {error}", path=path) from error

@@ -14,6 +14,7 @@ from starlette.routing import Match
 
 from megalabel._version import __version__
 from megalabel.errors import MegalabelError
+from megalabel.serve.annif import add_annif_routes
 from megalabel.serve.engine import Engine
 from megalabel.serve.middleware import RequestGuard
 from megalabel.serve.responses import Problem, json_bytes
@@ -60,6 +61,8 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
     app.state.engine = engine
     app.router.route_class = JsonRoute
     add_routes(app, engine)
+    if engine.settings.annif is not None:
+        add_annif_routes(app, engine)
     app.add_middleware(RequestGuard, engine=engine)
     _add_openapi(app, engine)
     _add_exception_handlers(app)

@@ -123,7 +123,9 @@ def _read_full_texts(path: Path, options: Options) -> Iterator[Document]:
             yield document
     if unlabelled:
         if options.strict:
-            raise DataError("this text has no subject file", path=path / unlabelled[0], remedy="add a .tsv or .key file")
+            raise DataError(
+                "this text has no subject file", path=path / unlabelled[0], remedy="add a .tsv or .key file"
+            )
         what = "1 text has" if len(unlabelled) == 1 else f"{len(unlabelled):,} texts have"
         verb = "is" if len(unlabelled) == 1 else "are"
         options.say(f"{path}: {what} no subject file and {verb} left out (the first is {unlabelled[0]})")
@@ -158,11 +160,11 @@ def _document(row: dict[str, Any], path: Path, number: int, line: int | None) ->
 
 
 def _subject(subject: Any, path: Path, line: int | None) -> Subject:
-    values = [subject.get("uri"), subject.get("label")] if isinstance(subject, dict) else []
-    if not any(isinstance(value, str) for value in values) or not all(isinstance(v, str | None) for v in values):
+    uri, label = (subject.get("uri"), subject.get("label")) if isinstance(subject, dict) else (None, None)
+    if (uri is None and label is None) or not isinstance(uri, str | None) or not isinstance(label, str | None):
         what = f'a subject must be {{"uri": "..."}} or {{"label": "..."}}, not {subject!r:.60}'
         raise DataError(what, path=path, line=line)
-    return Subject(*values, path, line)
+    return Subject(uri, label, path, line)
 
 
 def _is_document(row: Any) -> bool:

@@ -13,7 +13,17 @@ from megalabel.data.formats._rows import show_weight
 from megalabel.data.formats._separator import GUESSED, choose_separator, split_items
 from megalabel.documents import parse_number
 
-__all__ = ["Cell", "Splitter", "is_missing", "joiner", "name_labels", "parent_uids", "parse_cell", "parse_weights", "resolve"]
+__all__ = [
+    "Cell",
+    "Splitter",
+    "is_missing",
+    "joiner",
+    "name_labels",
+    "parent_uids",
+    "parse_cell",
+    "parse_weights",
+    "resolve",
+]
 
 Token = str | int
 Cell = str | tuple[Token, ...]  # a text still to be split, or a list of labels

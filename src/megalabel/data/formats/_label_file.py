@@ -16,7 +16,7 @@ from megalabel.data.formats._vocabulary import Language, Term, TextParts, count_
 from megalabel.errors import DataError
 from megalabel.files import decode, read_lines
 
-__all__ = ["read_label_file", "vocabulary_rows"]
+__all__ = ["read_label_file", "unbracket", "vocabulary_rows"]
 
 URI, NOTATION, TEXT, LANGUAGE = "uri", "notation", "text", "label_"  # columns of Annif's CSV; text is ours
 
@@ -47,7 +47,9 @@ def read_label_file(path: Path, options: Options) -> Labels:
 def vocabulary_rows(labels: Labels) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of Annif's CSV vocabulary, with columns of ours for what it has no place for."""
     ids = range(len(labels))
-    names = [labels.name(label) or labels.uids[label] or "-" for label in ids]  # without a label it counts as deprecated
+    names = [
+        labels.name(label) or labels.uids[label] or "-" for label in ids
+    ]  # without a label it counts as deprecated
     columns = {URI: list(map(_bracket, labels.uids)), NOTATION: [labels.concept(i).notation or "" for i in ids]}
     columns[f"{LANGUAGE}en"] = names
     if names != list(labels.texts):

@@ -174,7 +174,7 @@ def _notation(graph: Graph, uri: Any) -> str | None:
 
 
 def _broader(graph: Graph, concepts: list[Any]) -> tuple[dict[Any, list[str]], int]:
-    """Return the broader concepts of each, by ``skos:broader`` and ``skos:narrower``, and how many links lead outside."""
+    """Return the broader concepts of each (``skos:broader``, ``skos:narrower``), and how many links lead outside."""
     from rdflib.namespace import SKOS
 
     known = set(concepts)

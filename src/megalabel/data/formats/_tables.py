@@ -12,7 +12,16 @@ import numpy as np
 
 from megalabel.data.dataset import Dataset, Labels, Split
 from megalabel.data.formats import Options
-from megalabel.data.formats._cells import Cell, Splitter, is_missing, name_labels, parent_uids, parse_cell, parse_weights, resolve
+from megalabel.data.formats._cells import (
+    Cell,
+    Splitter,
+    is_missing,
+    name_labels,
+    parent_uids,
+    parse_cell,
+    parse_weights,
+    resolve,
+)
 from megalabel.data.formats._clean import Findings, Row
 from megalabel.data.formats._rows import PARTS, RowCollector
 from megalabel.data.formats._separator import GUESSED, AmbiguousError, split_items

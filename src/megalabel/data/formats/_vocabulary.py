@@ -1,4 +1,4 @@
-"""Shared by the readers: the label file of ``--label-file``, a table or a vocabulary, as labels with their hierarchy."""
+"""Shared by the readers of label files: languages, texts and the hierarchy of labels."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TextParts(NamedTuple):
     @classmethod
     def parse(cls, value: str | None) -> TextParts:
         """Return the parts that ``--label-text`` names; by default the name and other names."""
-        names = "label+alt".split("+") if value is None else value.split("+")
+        names = ["label", "alt"] if value is None else value.split("+")
         odd = next((name for name in names if name not in _PARTS), None)
         if odd is not None:
             raise SettingError(f"--label-text has no part {odd!r}", remedy=nearest(odd, _PARTS))

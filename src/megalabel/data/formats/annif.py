@@ -1,12 +1,12 @@
 """Corpora of Annif: short texts with the URIs of their subjects, or full texts with subject files.
 
 A file is one of TSV (text, tab, ``<uri> <uri>``), CSV (columns ``text`` and ``subject_uris``) and JSON lines
-(``{"text", "subjects": [{"uri", "label"}]}``), plain or gzip. A folder holds ``a.txt`` beside ``a.tsv`` or ``a.key`` with a
-subject on each line, or one ``a.json`` per text; or it holds such parts by the names ``train``, ``test`` and optional
-``val``. The vocabulary is ``subjects`` in the folder, or what ``--label-file`` names.
+(``{"text", "subjects": [{"uri", "label"}]}``), plain or gzip. A folder holds ``a.txt`` beside ``a.tsv`` or ``a.key``
+with a subject on each line, or one ``a.json`` per text; or it holds such parts by the names ``train``, ``test`` and
+optional ``val``. The vocabulary is ``subjects`` in the folder, or what ``--label-file`` names.
 
-Written are ``train.jsonl``, ``test.jsonl`` and ``subjects.csv``, which Annif reads too; uids are the ``document_id``, and weights
-are in ``metadata``.
+Written are ``train.jsonl``, ``test.jsonl`` and ``subjects.csv``, which Annif reads too; uids are the ``document_id``,
+and weights are in ``metadata``.
 """
 
 from __future__ import annotations
@@ -181,7 +181,9 @@ class _Subjects:
             shown = next(iter(self.unknown))
             subjects = "1 subject" if count == 1 else f"{count:,} subjects"
             places = f"{sum(self.unknown.values()):,} times"
-            say(f"{path}: {subjects}, named {places}, {self._why(count)} and left out (the first: {shown:.80}, {where})")
+            say(
+                f"{path}: {subjects}, named {places}, {self._why(count)} and left out (the first: {shown:.80}, {where})"
+            )
         if self.labels is not None:
             return self.labels
         if not self.known:
@@ -190,7 +192,9 @@ class _Subjects:
         texts = [self.known[uid] for uid in uids]
         bare = sum(uid == text and _is_uri(uid) for uid, text in zip(uids, texts, strict=True))
         if bare:
-            say(f"{path}: {bare:,} of {len(uids):,} labels have no text but their URI; name the vocabulary: --label-file")
+            say(
+                f"{path}: {bare:,} of {len(uids):,} labels have no text but a URI; give a vocabulary: --label-file"
+            )
         return Labels(texts, uids)
 
 
