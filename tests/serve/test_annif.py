@@ -1,7 +1,6 @@
 """The routes of Annif's API: what its clients send and read, and everything that can be wrong with a request."""
 
 import dataclasses
-import re
 
 import pytest
 
@@ -129,10 +128,9 @@ def test_the_other_protections_hold_here_too(client, run, serving):
     assert answer.status_code == 403
     assert client.post(SUGGEST, content=b"text=" + b"a" * (17 << 20), headers=FORM).status_code == 413
     assert client.post(SUGGEST, data={"text": "a"}, headers={"Host": "evil.example"}).status_code == 403
-    assert re.search(
-        r'megalabel_requests_total\{method="POST",route="/v1/projects/\{project_id\}/suggest",status="200"\} \d',
-        client.get("/metrics").text,
-    ) or client.post(SUGGEST, data={"text": "a"}).is_success
+    client.post(SUGGEST, data={"text": "a"})
+    counted = 'megalabel_requests_total{method="POST",route="/v1/projects/{project_id}/suggest",status="200"}'
+    assert counted in client.get("/metrics").text
     with serving(ml.Model.load(run), annif="pets", api_key="secret") as locked:
         assert locked.get("/v1/projects/pets").status_code == 401
         assert locked.get("/v1/projects/pets", headers={"X-API-Key": "secret"}).json()["is_trained"] is True

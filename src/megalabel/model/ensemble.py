@@ -111,13 +111,16 @@ class Ensemble:
         """Return the rows of a split over the labels, as :meth:`Model.match` does."""
         return self.models[0].match(data, split)
 
-    def evaluate(self, data: Dataset | Matched, split: str = "test", *, heads: str = "all") -> Report:
-        """Evaluate on a data set, or on what :meth:`match` returned."""
+    def evaluate(
+        self, data: Dataset | Matched, split: str = "test", *, heads: str = "all", annif: bool = False
+    ) -> Report:
+        """Evaluate on a data set, or on what :meth:`match` returned; ``annif`` adds what ``annif eval`` prints."""
         rows = data if isinstance(data, Matched) else self.match(data, split)
         hidden = [np.flatnonzero(np.isin(ids, rows.hidden)).tolist() for ids in self._known_ids()]
         shown = [model.showing(replace(rows, hidden=own)) for model, own in zip(self.models, hidden, strict=True)]
         joined = Ensemble(shown, self.by, self.depth)
-        return rows.measure(joined.search(rows.split.texts, 100, heads=heads, exclude=rows.excluded).ids)
+        best = joined.search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
+        return rows.measure(best.ids, annif=annif)
 
     def _search(self, texts: Sequence[str], k: int, heads: str, exclude: sparse.csr_matrix | None) -> TopK:
         size, count = len(self.labels), len(texts)

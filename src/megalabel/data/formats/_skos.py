@@ -1,7 +1,7 @@
 """Read SKOS vocabularies in Turtle, RDF/XML and N-Triples with rdflib.
 
-Nothing is fetched: the file is parsed from memory, in a syntax that refers to no other document. External entities of
-RDF/XML are not resolved, and ``owl:imports`` is not followed.
+Nothing is fetched: the file is parsed from memory, in a syntax that refers to no other document, and ``owl:imports`` is
+not followed. In RDF/XML, an entity may be a short text, as for namespaces; external and nested ones are refused.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ SYNTAXES = {
     ".rdf": ("xml", "RDF/XML"), ".xml": ("xml", "RDF/XML"), ".owl": ("xml", "RDF/XML"),
 }  # fmt: skip
 _LINES = 20_000  # of N-Triples parsed at once
+_ENTITY = 1_000  # characters of an entity
 
 
 def read_skos(path: Path, language: str | None, say: Callable[[str], None]) -> list[Term]:
@@ -83,6 +84,8 @@ def _parse(path: Path, syntax: str) -> Graph:
         raise DataError("the file is empty", path=path)
     graph = Graph(bind_namespaces="none")
     with _quiet():
+        if syntax == "xml":
+            _check_entities(content, path)
         if syntax != "nt":
             _parse_part(graph, content, syntax, path)
             return graph
@@ -106,6 +109,33 @@ def _parse_part(graph: Graph, content: bytes, syntax: str, path: Path, line: int
         why = " ".join(_reason(error).split())
         title = next(title for name, title in SYNTAXES.values() if name == syntax)
         raise DataError(f"broken {title} ({why:.160})", path=path, line=line) from error
+
+
+class _DeclaredError(Exception):
+    """The declarations of an XML file are read."""
+
+
+def _check_entities(content: bytes, path: Path) -> None:
+    """Raise a DataError for an entity that refers to something else, or is long; errors of syntax are found later."""
+    from xml.parsers import expat
+
+    parser = expat.ParserCreate()
+
+    def declared(name: str, _: int, value: str | None, __: str | None, system: str | None, *___: Any) -> None:
+        if value is None or "&" in value or "%" in value or len(value) > _ENTITY:
+            kind = "an external" if system is not None else "a nested or long"
+            raise DataError(
+                f"this file declares {kind} entity, {name!r:.60}", path=path, line=parser.CurrentLineNumber,
+                remedy="such entities are not read; write the text in its place",
+            )  # fmt: skip
+
+    def begin(*_: Any) -> None:
+        raise _DeclaredError
+
+    parser.EntityDeclHandler = declared
+    parser.StartElementHandler = begin
+    with suppress(_DeclaredError, expat.ExpatError):
+        parser.Parse(content, True)
 
 
 def _line(error: Any) -> int | None:
