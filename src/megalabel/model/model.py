@@ -287,7 +287,8 @@ class Model:
         queries = self._queries(self.state, texts).vectors
         return fold_queries(queries, weights, bias=self.has_bias(weights)).cpu().numpy()
 
-    def evaluate(self, data: Dataset | Split | Matched, split: str = "test", *, heads: str = "all", annif: bool = False
+    def evaluate(
+        self, data: Dataset | Split | Matched, split: str = "test", *, heads: str = "all", annif: bool = False
     ) -> Report:
         """Evaluate the model on a data set, on one split such as ``data.test``, or on what :meth:`match` returned.
 

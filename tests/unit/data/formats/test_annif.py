@@ -137,11 +137,17 @@ def test_words_behind_a_tab_are_no_labels(make):
         ({"train.jsonl": JSONL + documents({"text": "a", "metadata": 1})}, ["train.jsonl:4", '"metadata" must be']),
         ({"train.csv": CSV + "a,b\n"}, ["train.csv:5", "2 cells, but the header has 4"]),
         ({"train.tsv": TSV, "subjects.tsv": f"<{U}a>\tcats\ndogs\t<{U}b>\n"}, ["subjects.tsv:2", "expected <URI>"]),
-        ({"train.tsv": TSV, "subjects.tsv": f"{VOCABULARY_TSV}<{U}a>\tagain\n"}, ["subjects.tsv:5", "duplicate", "line 1"]),
+        (
+            {"train.tsv": TSV, "subjects.tsv": f"{VOCABULARY_TSV}<{U}a>\tagain\n"},
+            ["subjects.tsv:5", "duplicate", "line 1"],
+        ),
         ({"train.tsv": TSV, "subjects.csv": VOCABULARY.replace("cats,kissat", ",")}, ["labels in 2 languages: en (2)"]),
         ({"train/a.txt": b"\xff\n", "train/a.key": "cats"}, ["a.txt:1", "not UTF-8"]),
         ({"train/a.txt": "a", "train/a.key": b"cats\n\xff"}, ["a.key:2", "not UTF-8"]),
-        ({"train.tsv": "a text\t<x:a>\n", "subjects.csv": VOCABULARY.replace(",label_fi", "")}, ["subjects.csv:2", "cells"]),
+        (
+            {"train.tsv": "a text\t<x:a>\n", "subjects.csv": VOCABULARY.replace(",label_fi", "")},
+            ["subjects.csv:2", "cells"],
+        ),
     ],
 )
 def test_mistakes(refused, files, parts):

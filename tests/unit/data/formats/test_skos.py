@@ -89,7 +89,9 @@ def test_odd_parts(tmp_path, parts, what):
 
 
 def test_the_language_has_to_be_one(tmp_path):
-    with pytest.raises(DataError, match=r"labels in 3 languages: en \(3\), fi \(2\), (?i:en-gb) \(1\); say which with --lang"):
+    with pytest.raises(
+        DataError, match=r"labels in 3 languages: en \(3\), fi \(2\), (?i:en-gb) \(1\); say which with --lang"
+    ):
         read(tmp_path, PETS)
     with pytest.raises(DataError, match="no label is in the language 'sv'; there is: en"):
         read(tmp_path, PETS, language="sv")
@@ -112,7 +114,9 @@ def test_every_syntax_gives_the_same(tmp_path):
 
 
 def test_a_circle_is_opened_or_an_error(tmp_path):
-    ring = "".join(f':{a} a skos:Concept ; skos:prefLabel "{a}"@en ; skos:broader :{b} .\n' for a, b in ("ab", "bc", "ca"))
+    ring = "".join(
+        f':{a} a skos:Concept ; skos:prefLabel "{a}"@en ; skos:broader :{b} .\n' for a, b in ("ab", "bc", "ca")
+    )
     labels, said = read(tmp_path, PREFIX + ring)
     assert sum(len(labels.parents(label)) for label in range(3)) == 2
     assert "1 link to broader labels left out that close a circle: http://x.org/a < http://x.org/b" in said[-1]
