@@ -89,47 +89,42 @@ def trained(corpus, small):
 
 
 @pytest.fixture
-def project(annif, corpus, trained, start):
-    """Annif's folder, with a project that asks a server of ours; and that server."""
+def project(trained, start):
+    """The folder of Annif, with a project that asks a server of ours."""
     server = start(trained, "--annif")
-    folder = corpus.parent
-    (folder / "projects.cfg").write_text(
+    (trained.parent / "projects.cfg").write_text(
         "[pets-en]\nname=Pets\nlanguage=en\nbackend=http\nvocab=pets\nlimit=20\n"
         f"endpoint={server.url}/v1/projects/run/suggest\n"
     )
-    run(annif, "load-vocab", "pets", corpus / "subjects.ttl", "--force", folder=folder)
-    return folder, server
+    return trained.parent
+
+
+def assert_same_figures(annif, project, test, expected, out):
+    """Let Annif evaluate the project on test rows, and compare what it finds with ours."""
+    run(annif, "eval", "pets-en", test, "--metrics-file", out, folder=project)
+    found = json.loads(out.read_text())
+    assert found["Documents_evaluated"] == 100
+    assert len(expected) == 10
+    for name, value in expected.items():
+        code = name.replace(" ", "_").replace("(", "").replace(")", "")
+        assert value == pytest.approx(found[code], abs=2e-6), name
 
 
 def test_annif_gets_suggestions_and_figures_from_the_server(annif, project, corpus, data, tmp_path):
-    folder, server = project
-    assert ["pets-en", "Pets", "pets", "en", "True"] == run(annif, "list-projects", folder=folder).split()[-6:-1]
+    run(annif, "load-vocab", "pets", corpus / "subjects.ttl", "--force", folder=project)
+    listed = run(annif, "list-projects", folder=project).split()
+    assert listed[-6:-1] == ["pets-en", "Pets", "pets", "en", "True"]
 
     text = data.test.texts[0]
-    lines = run(annif, "suggest", "pets-en", folder=folder, text=text).splitlines()
-    model = ml.Model.load(folder / "run")
+    found = [line.split("\t") for line in run(annif, "suggest", "pets-en", folder=project, text=text).splitlines()]
+    model = ml.Model.load(project / "run")
     expected = model.predict([text], k=10)[0]
-    found = [line.split("\t") for line in lines]
     assert [row[0] for row in found] == [f"<{label.uid}>" for label in expected]
     assert [row[1] for row in found] == [label.text for label in expected]
 
-    run(annif, "eval", "pets-en", corpus / "test.tsv", "--metrics-file", tmp_path / "annif.json", folder=folder)
-    theirs = json.loads((tmp_path / "annif.json").read_text())
     ours = model.evaluate(ml.load(corpus), annif=True).annif
-    assert len(ours) == 10
-    for name, value in ours.items():
-        code = name.replace(" ", "_").replace("(", "").replace(")", "")
-        assert value == pytest.approx(theirs[code], abs=2e-6), name
+    assert_same_figures(annif, project, corpus / "test.tsv", ours, tmp_path / "annif.json")
 
-
-def test_annif_reads_what_we_write(annif, project, data, tmp_path):
-    folder, _ = project
     save(data, tmp_path / "out", format="annif")
-    run(annif, "load-vocab", "pets", tmp_path / "out/subjects.csv", "--force", folder=folder)
-    files = {}
-    for name in ("test.jsonl", "test.tsv"):
-        path = tmp_path / "out" / name if name.endswith("jsonl") else folder / "pets" / name
-        run(annif, "eval", "pets-en", path, "--metrics-file", tmp_path / f"{name}.json", folder=folder)
-        files[name] = json.loads((tmp_path / f"{name}.json").read_text())
-    assert files["test.jsonl"]["Documents_evaluated"] == len(data.test)
-    assert files["test.jsonl"] == pytest.approx(files["test.tsv"], abs=1e-9)
+    run(annif, "load-vocab", "pets", tmp_path / "out/subjects.csv", "--force", folder=project)
+    assert_same_figures(annif, project, tmp_path / "out/test.jsonl", ours, tmp_path / "annif.json")

@@ -1,7 +1,7 @@
-"""The routes of Annif's REST API: a model as a project, for Annif's ``http`` backend and other clients of that API.
+"""The routes of Annif's REST API: a model as a project, for Annif's ``http`` backend and other clients.
 
-They follow version 1 of the API of Annif. Errors are ``application/problem+json`` as there, with the ``error`` of the other
-routes of this server beside it. What a model cannot do is left out (``detect-language``) or refused (``learn``).
+They follow version 1 of the API of Annif. Errors are ``application/problem+json`` as there, with the ``error`` of the
+other routes of this server beside it. What a model cannot do is left out (``detect-language``) or refused (``learn``).
 """
 
 from __future__ import annotations

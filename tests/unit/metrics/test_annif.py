@@ -1,4 +1,4 @@
-"""Annif's figures of documents, against plain loops; tests/serve/test_annif_client.py compares them with Annif itself."""
+"""Annif's figures of documents, against plain loops; tests/serve/test_annif_client.py asks Annif itself."""
 
 import numpy as np
 import pytest

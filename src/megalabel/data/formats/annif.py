@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from megalabel.data.dataset import Dataset, Labels
 from megalabel.data.formats import Options
@@ -65,8 +66,8 @@ def write(data: Dataset, folder: Path) -> None:
     header, rows = vocabulary_rows(data.labels)
     path = folder / "subjects.csv"
     with writing(path) as out:
-        for row in [header, *rows]:
-            out.write(quote_row(row, ",", path))
+        for cells in [header, *rows]:
+            out.write(quote_row(cells, ",", path))
     names = dict(zip(data.labels.uids, rows, strict=True))
     place = header.index("label_en")
     for name, split in data.splits.items():
@@ -75,7 +76,7 @@ def write(data: Dataset, folder: Path) -> None:
         with writing(path) as out:
             for uid, text, labels, weights in track(point_rows(split, data.labels.uids), path.name, total=len(split)):
                 subjects = [{"uri": label, "label": names[label][place]} for label in labels]
-                row = {"document_id": uid, "text": text, "subjects": subjects}
+                row: dict[str, Any] = {"document_id": uid, "text": text, "subjects": subjects}
                 if weighted:
                     row["metadata"] = {"weights": " ".join(map(show_weight, weights))}
                 out.write(dump(row, path))
@@ -147,19 +148,18 @@ class _Subjects:
 
     def uid(self, subject: Subject) -> str | None:
         """Return the uid of the label, or None if there is no such label, which is counted."""
+        named = subject.label or "" if subject.uri is None else subject.uri
         if self.labels is None:
-            uid = subject.uri if subject.uri is not None else subject.label
-            assert uid is not None
-            if subject.uri is not None and subject.label is None and not _is_uri(uid):
-                return self._miss(subject, uid)
-            if self.known.get(uid, uid) == uid:
-                self.known[uid] = uid if subject.label is None else subject.label
-            return uid
-        if subject.uri is not None:
-            return subject.uri if subject.uri in self.uids else self._miss(subject, subject.uri)
-        assert subject.label is not None
-        found = self.by_name.get(subject.label)
-        return self._miss(subject, subject.label) if found is None else found
+            found = None if subject.label is None and not _is_uri(named) else named
+            if found is not None and self.known.get(found, found) == found:
+                self.known[found] = found if subject.label is None else subject.label
+        elif subject.uri is None:
+            found = self.by_name.get(named)
+        else:
+            found = named if named in self.uids else None
+        if found is None:
+            self._miss(subject, named)
+        return found
 
     def _miss(self, subject: Subject, name: str) -> None:
         if self.options.strict:
