@@ -103,7 +103,7 @@ def _parse(path: Path, syntax: str) -> Graph:
 
 def _parse_part(graph: Graph, content: bytes, syntax: str, path: Path, line: int | None = None) -> None:
     try:
-        graph.parse(data=content, format=syntax, publicID="urn:vocabulary:")
+        graph.parse(data=content, format=syntax, publicID=path.resolve().as_uri())  # the base of relative URIs
     except Exception as error:  # the parsers raise many kinds; whatever it is, the file is at fault
         line = _line(error) if line is None else line
         why = " ".join(_reason(error).split())

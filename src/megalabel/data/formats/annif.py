@@ -191,7 +191,7 @@ class _Subjects:
         uids = sorted(self.known)
         texts = [self.known[uid] for uid in uids]
         bare = sum(uid == text and _is_uri(uid) for uid, text in zip(uids, texts, strict=True))
-        if bare:
+        if bare and self.options.rows == "train":
             say(f"{path}: {bare:,} of {len(uids):,} labels have no text but a URI; give a vocabulary: --label-file")
         return Labels(texts, uids)
 

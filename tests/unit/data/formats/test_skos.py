@@ -113,6 +113,11 @@ def test_every_syntax_gives_the_same(tmp_path):
             assert labels.concepts == expected.concepts
 
 
+def test_relative_uris_are_those_of_the_file(tmp_path):
+    labels, _ = read(tmp_path, PREFIX + '<#a> a skos:Concept ; skos:prefLabel "one"@en .')
+    assert list(labels.uids) == [f"{(tmp_path / 'pets.ttl').as_uri()}#a"]
+
+
 def test_a_circle_is_opened_or_an_error(tmp_path):
     ring = "".join(
         f':{a} a skos:Concept ; skos:prefLabel "{a}"@en ; skos:broader :{b} .\n' for a, b in ("ab", "bc", "ca")
