@@ -55,6 +55,8 @@ class Ensemble:
     (4, 3)
     """
 
+    thresholds, tail = None, 0.0  # a mean of rankings has no threshold; tails are those of the models
+
     def __init__(self, models: Sequence[Model], by: str = "rank", depth: int = 100) -> None:
         self.models, self.by, self.depth = list(models), by, depth
 
