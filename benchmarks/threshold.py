@@ -1,4 +1,4 @@
-"""The number of labels to return: thresholds chosen on validation rows beside the best ones on test (a resumable study).
+"""The number of labels to return: thresholds chosen on validation beside the best on test (a resumable study).
 
 Run: python benchmarks/threshold.py --data DIR [DIR ...] [--recipe auto] [--seed 0]
 Writes results/threshold.json after every set; a set that is there with the same recipe and seed is skipped. The
@@ -59,9 +59,10 @@ def run(request: dict[str, Any], out: Path) -> None:
 
 
 def measure(model: Any, data: Any) -> dict[str, Any]:
-    """Return F1 at the stored thresholds and at the best ones, with a fixed number of labels, and precisions reached."""
+    """Return F1 at the stored thresholds, at the best ones and with a fixed number of labels; precisions reached."""
     import numpy as np
 
+    from megalabel.errors import SettingError
     from megalabel.metrics import set_curve
 
     top = model.search(data.test.texts, min(DEPTH, len(data.labels)), exclude=data.test.excluded())
@@ -87,13 +88,15 @@ def measure(model: Any, data: Any) -> dict[str, Any]:
         }  # fmt: skip
     reached = []
     for precision in PRECISIONS:
-        row = next((row for row in reversed(stored.curve) if row.precision >= 100 * precision), None)
-        if row is None:
+        try:
+            chosen = stored.choose(precision=precision)
+        except SettingError:  # no threshold reaches it on validation rows
             reached.append({"asked": 100 * precision, "threshold": None})
             continue
-        figures = at(row.threshold)
+        figures = at(chosen.value)
         shown = {name: getattr(figures, name) for name in ("precision", "recall", "labels_per_text", "empty")}
-        reached.append({"asked": 100 * precision, "threshold": row.threshold, **shown})
+        validation = chosen.expected.precision
+        reached.append({"asked": 100 * precision, "threshold": chosen.value, "validation": validation, **shown})
     return {**result, "precision": reached}
 
 

@@ -378,7 +378,7 @@ def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> tuple[Fuse
     predict = model.recipe.predict
     fusion = TreeFusion.fit(*rows, beta=predict.beta) if predict.weights == "tree" else Fusion.fit(*rows)
     say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
-    return fusion, fusion.rank(scores, ids, model.fitted.counts, DEPTH)
+    return fusion, fusion.rank(scores, ids, model.fitted.counts, min(DEPTH, predict.candidates))
 
 
 def _check_sources(recipe: Recipe) -> None:

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.sparse import csr_matrix
 
-__all__ = ["SetCurve", "SetFigures", "set_curve"]
+__all__ = ["SetCurve", "SetFigures", "set_curve", "sure_precision"]
 
 PRECISIONS = (*range(5, 50, 5), *range(50, 100))  # percent; a short curve has the largest set that reaches each
 SIZES = 16  # and so many sizes from the smallest to the largest
 LEAST = 20  # labels returned in all
+_Z = 1.645  # a normal value is smaller in 95% of all cases
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,9 @@ class SetCurve:
         """Return the number of the threshold at which a figure is highest; of equal ones, the highest threshold."""
         return int(np.argmax(vars(self)[figure]))
 
-    def reaching(self, precision: float) -> int | None:
-        """Return the number of the lowest threshold with at least this precision, in percent; None if there is none."""
-        enough = np.flatnonzero(self.precision >= precision)
+    def reaching(self, precision: float, rows: int) -> int | None:
+        """Return the number of the lowest threshold with surely this precision, in percent; None if there is none."""
+        enough = np.flatnonzero(sure_precision(self.precision, self.labels_per_text * rows) >= precision)
         return int(enough[-1]) if len(enough) else None
 
     def short(self, rows: int) -> list[SetFigures]:
@@ -87,7 +88,7 @@ class SetCurve:
         labels = np.rint(self.labels_per_text * rows)
         first = int(np.argmax(labels >= min(LEAST, labels[-1])))
         places = {self.best(name) for name in ("micro_f1", "sample_f1", "macro_f1")}
-        places |= {place for goal in PRECISIONS if (place := self.reaching(float(goal))) is not None}
+        places |= {place for goal in PRECISIONS if (place := self.reaching(float(goal), rows)) is not None}
         sizes = np.geomspace(labels[first], labels[-1], SIZES)
         places |= set(np.minimum(np.searchsorted(labels, sizes), len(self) - 1).tolist())
         return [self.figures(place) for place in sorted(places) if place >= first]
@@ -153,6 +154,21 @@ def set_curve(
     return SetCurve(np.asarray(thresholds, dtype=np.float64), *(column[ends] for column in padded))
 
 
+def sure_precision(precision: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what a precision seen on so many labels is at least, with a confidence of 95%; both in percent.
+
+    It is the one-sided bound of Wilson ("Probable inference", JASA 1927). Without it, the threshold chosen for a
+    precision would be where chance was kindest.
+
+    >>> sure_precision(np.array([100.0, 90.0, 90.0]), np.array([20.0, 100.0, 10000.0])).round(1).tolist()
+    [88.1, 84.0, 89.5]
+    """
+    share, spread = precision / 100, _Z**2 / labels
+    margin = _Z * np.sqrt(share * (1 - share) / labels + spread / (4 * labels))
+    bound: NDArray[np.float64] = 100 * (share + spread / 2 - margin) / (1 + spread)
+    return bound
+
+
 def _between(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return thresholds halfway between each of the falling scores and the next; the last score itself."""
     below = np.append(scores[1:], scores[-1])
@@ -160,9 +176,7 @@ def _between(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where((below < middle) & (middle <= scores), middle, scores)
 
 
-def _gains(
-    group: NDArray[np.integer[Any]], hit: NDArray[np.bool_], relevant: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _gains(group: NDArray[np.integer[Any]], hit: NDArray[np.bool_], relevant: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return by how much each cell changes the F1 of its group, in which cells are returned one after the other."""
     by_group = np.argsort(group, kind="stable")
     own, first = group[by_group], _first(group)[by_group]

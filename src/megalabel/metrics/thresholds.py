@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from megalabel.errors import DataError, SettingError, nearest
-from megalabel.metrics.label_sets import SetFigures, set_curve
+from megalabel.metrics.label_sets import SetFigures, set_curve, sure_precision
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,8 +43,8 @@ class Threshold:
 class Thresholds:
     """What thresholds do on validation rows: a small table from which one is chosen for a goal.
 
-    The table has the best threshold for each F1, the lowest one for every precision from 50 to 99 percent among those
-    that return at least a few labels, and some between; it is short enough to be stored with a model.
+    The table has the best threshold for each F1, the lowest one for every precision from 50 to 99 percent, and some
+    between; it is short enough to be stored with a model.
 
     >>> from scipy.sparse import csr_matrix
     >>> rng = np.random.default_rng(0)
@@ -81,7 +81,9 @@ class Thresholds:
 
         Args:
             goal: ``micro-f1`` (default), ``sample-f1`` or ``macro-f1``.
-            precision: share of the returned labels that is correct, above 0 and at most 1; instead of a goal.
+            precision: share of the returned labels that is correct, above 0 and at most 1; instead of a goal. It is
+                reached on validation rows with a margin for chance; see
+                :func:`~megalabel.metrics.label_sets.sure_precision`.
         """
         if precision is None:
             goal = GOALS[0] if goal is None else goal
@@ -94,14 +96,17 @@ class Thresholds:
             raise SettingError("a goal and a precision are two thresholds", remedy="name one of them")
         if not 0 < precision <= 1:
             raise SettingError(f"precision must be above 0 and at most 1, not {precision:g}", remedy="for example 0.9")
-        enough = [row for row in self.curve if row.precision >= 100 * precision]
-        if not enough:
-            highest = max(row.precision for row in self.curve) / 100
+        seen, labels = (
+            np.array([getattr(row, name) for row in self.curve]) for name in ("precision", "labels_per_text")
+        )
+        sure = sure_precision(seen, labels * self.rows)
+        if not (sure >= 100 * precision).any():
             raise SettingError(
-                f"no threshold has a precision of {precision:g} on the {self.rows:,} validation texts",
-                remedy=f"the highest is {np.floor(1000 * highest) / 1000:g}",
+                f"no threshold surely has a precision of {precision:g}, by the {self.rows:,} validation texts",
+                remedy=f"the highest is {np.floor(10 * sure.max()) / 1000:g}",
             )
-        return Threshold(enough[-1].threshold, f"precision {precision:g}", self.rows, enough[-1])
+        best = self.curve[int(np.flatnonzero(sure >= 100 * precision)[-1])]
+        return Threshold(best.threshold, f"precision {precision:g}", self.rows, best)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers, ready for JSON: the default choice, for people, and the table."""

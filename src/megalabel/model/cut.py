@@ -33,7 +33,14 @@ class Cut:
     k: int
     least: float | None = None
     threshold: Threshold | None = None  # that ``least`` comes from
-    note: str | None = None  # why there is no threshold, for people
+    missing: str | None = None  # why there is no threshold
+
+    @property
+    def about(self) -> str | None:
+        """What a reader of the labels has to know about their number, in one line; None if it was asked for."""
+        if self.threshold is not None:
+            return f"labels with a {self.threshold.summary()}"
+        return None if self.missing is None else f"{self.missing}: the {self.k} best labels of each text"
 
     def of(self, top: TopK) -> TopK:
         """Return a ranking cut to the answer; the rest of a row is -1 with a score of -inf.
@@ -77,14 +84,19 @@ def make_cut(
     if k is not None or min_score is not None:
         if k is not None and k < 1:
             raise SettingError(f"k must be at least 1, not {k}")
-        return Cut(DEPTH if k is None else k, min_score)
+        return Cut(_depth(model) if k is None else k, min_score)
     thresholds, missing = usable(model, heads, tail)
     if thresholds is None:
         if named:
             raise SettingError(f"{named[0]} needs a threshold: {missing}", remedy="choose k or min_score")
-        return Cut(BEST, note=f"{missing}: the {BEST} best labels of each text are returned")
+        return Cut(BEST, missing=missing)
     chosen = thresholds.choose(goal, precision)
-    return Cut(DEPTH, chosen.value, chosen)
+    return Cut(_depth(model), chosen.value, chosen)
+
+
+def _depth(model: Model | Ensemble) -> int:
+    """Return how many labels to look at: of a fused model no more than a head proposes, so that not all are scored."""
+    return DEPTH if model.fusion is None else min(DEPTH, model.recipe.predict.candidates)
 
 
 def usable(
@@ -107,12 +119,12 @@ def fit_thresholds(model: Model, data: Dataset, top: TopK | None, say: Callable[
     Args:
         model: a model that has not seen these rows.
         data: the data, with validation rows.
-        top: the DEPTH best labels of each row; None: the model is asked.
+        top: the best labels of each row; None: the model is asked.
         say: is called with what was chosen.
     """
     val = data.split("val")
     if top is None:
-        top = model.search(val.texts, min(DEPTH, len(data.labels)), exclude=val.excluded())
+        top = model.search(val.texts, min(_depth(model), len(data.labels)), exclude=val.excluded())
         if data.before is not None:  # a label is never right there if a train row has its only point
             top = _without(top, (top.ids >= 0) & (data.counts[top.ids] <= 1))
     try:
