@@ -64,7 +64,7 @@ class SetCurve:
     def figures(self, place: int) -> SetFigures:
         """Return the figures at the threshold of that number."""
         threshold, *figures = (float(values[place]) for values in vars(self).values())
-        return SetFigures(threshold, *(round(figure, 4) for figure in figures))
+        return SetFigures(threshold, *(round(figure, 6) for figure in figures))
 
     def rows(self) -> list[SetFigures]:
         """Return the figures at all thresholds."""

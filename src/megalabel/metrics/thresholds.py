@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = ["GOALS", "MIN_ROWS", "SetReport", "Threshold", "Thresholds"]
 
 GOALS = ("micro-f1", "sample-f1", "macro-f1")
 MIN_ROWS = 30  # rows with labels, below which a threshold would be chance
+_LARGEST = float(np.finfo(np.float32).max)  # of a score
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Thresholds:
         seen, labels = (
             np.array([getattr(row, name) for row in self.curve]) for name in ("precision", "labels_per_text")
         )
-        sure = sure_precision(seen, labels * self.rows)
+        sure = sure_precision(seen, np.maximum(labels * self.rows, 1))
         if not (sure >= 100 * precision).any():
             raise SettingError(
                 f"no threshold surely has a precision of {precision:g}, by the {self.rows:,} validation texts",
@@ -121,13 +123,16 @@ class Thresholds:
             rows, curve = values["rows"], [dict(row) for row in values["curve"]]
         except (KeyError, TypeError, ValueError):
             raise DataError("a threshold must have rows and a curve") from None
-        numbers = [number for row in curve for number in row.values()]
         if not curve or any(set(row) != names for row in curve):
             raise DataError(f"every row of a threshold's curve must have {', '.join(sorted(names))}")
-        if type(rows) is not int or rows < 1 or any(type(value) not in (int, float) for value in numbers):
+        numbers = [number for row in curve for number in row.values()]
+        if type(rows) is not int or rows < 1 or any(type(number) not in (int, float) for number in numbers):
             raise DataError("a threshold must hold numbers")
-        if not np.isfinite(numbers).all() or any(np.diff([row["threshold"] for row in curve]) > 0):
-            raise DataError("the thresholds of a curve must be finite and fall")
+        if not all(-_LARGEST <= number <= _LARGEST for number in numbers):  # nor NaN
+            raise DataError("the numbers of a threshold must be finite")
+        falling = [row["threshold"] for row in curve]
+        if any(above < below for above, below in pairwise(falling)):
+            raise DataError("the thresholds of a curve must fall")
         return cls(rows, tuple(SetFigures(**row) for row in curve))
 
 

@@ -93,7 +93,7 @@ def test_validation_curves_describe_what_is_measured(results, fused_results):
 
 def test_chart_names_are_unique(results, fused_results):
     names = [chart.name for chart in all_charts([*results, fused_results])]
-    assert len(set(names)) == len(names) == 8
+    assert len(set(names)) == len(names) == 9
 
 
 def test_description_of_bars():
