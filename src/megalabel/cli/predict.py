@@ -165,7 +165,7 @@ def _document(row: PredictedRow) -> list[dict[str, object]]:
 
 def _print(blocks: Iterable[list[PredictedRow]]) -> None:
     for row in chain.from_iterable(blocks):
-        typer.echo(row.text)
+        typer.echo(row.text if row.labels else f"{row.text}\n  no label")
         for rank, label in enumerate(row.labels):
             by_head = "".join(f"  {name} {values[rank]:.3f}" for name, values in row.heads.items())
             typer.echo(f"  {label.score:.3f}  {label.text}{by_head}")

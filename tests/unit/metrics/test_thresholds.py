@@ -42,7 +42,7 @@ def test_a_precision_gets_the_lowest_threshold_that_reaches_it(rows, thresholds)
         assert chosen.value == curve.threshold[curve.reaching(100 * precision, 300)]
         assert chosen.goal == f"precision {precision}"
         assert chosen.expected.precision > 100 * precision  # a margin for chance
-    assert thresholds.choose(precision=0.935).expected.precision >= 93.5  # between two rows of the table
+    assert thresholds.choose(precision=0.925).expected.precision >= 92.5  # between two rows of the table
 
 
 @pytest.mark.parametrize(
