@@ -366,7 +366,7 @@ def threshold() -> str:
             f"{micro['labels_per_text']:.2f} ({row['relevant_per_text']:.2f} correct)",
             *(f"{part[key]:.2f}" for part in (micro, sample) for key in ("chosen", "best", "first_5")),
             f"{asked['asked']:g}",
-            *(f"{asked[key]:.1f}" if key in asked else "none does" for key in ("precision", "recall")),
+            *(f"{asked[key]:.1f}" if key in asked else "-" for key in ("precision", "recall")),
         ])  # fmt: skip
     return f"{table(head, lines)}\nTest texts, seed 0; {where(stored)}.\n"
 
