@@ -356,6 +356,27 @@ def ensembles() -> str:
     return f"{table(head, lines)}\nThree runs with three seeds each; {where(stored)}.\n"
 
 
+def threshold() -> str:
+    """Return F1 at the stored thresholds beside the best on test, and the precisions reached."""
+    stored = result("threshold")
+    head = [
+        "data", "recipe", "validation texts", "labels per text", "micro F1", "at best", "5 labels",
+        "sample F1", "at best", "5 labels", "precision asked", "reached", "recall",
+    ]  # fmt: skip
+    lines = []
+    for row in stored["rows"]:
+        micro, sample = row["micro_f1"], row["sample_f1"]
+        asked = next(each for each in row["precision"] if each["asked"] == 90)
+        lines.append([
+            row["data"], f"`{row['recipe']}`", f"{row['validation_rows']:,}",
+            f"{micro['labels_per_text']:.2f} ({row['relevant_per_text']:.2f} correct)",
+            *(f"{part[key]:.2f}" for part in (micro, sample) for key in ("chosen", "best", "first_5")),
+            f"{asked['asked']:g}",
+            *(f"{asked[key]:.1f}" if key in asked else "-" for key in ("precision", "recall")),
+        ])  # fmt: skip
+    return f"{table(head, lines)}\nTest texts, seed 0; {where(stored)}.\n"
+
+
 def search() -> str:
     """Return the speed of search, ours beside that of others."""
     stored = result("search")
@@ -429,6 +450,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "search": search,
     "beam": beam,
     "ensembles": ensembles,
+    "threshold": threshold,
     "tree": tree,
     "serve": serve,
     "soak": soak,

@@ -21,6 +21,7 @@ from megalabel.files import writing_folder
 from megalabel.fusion import FusedScores, Fusion, TreeFusion
 from megalabel.model import LabelStats, Model
 from megalabel.model.changing import changing
+from megalabel.model.cut import DEPTH, fit_thresholds
 from megalabel.model.store import (
     ENCODERS,
     SPACES,
@@ -46,13 +47,14 @@ from megalabel.training.distributed.check import check_ranks
 from megalabel.training.phase import Phase, Texts
 from megalabel.training.run_folder import finish_folder, identify, is_finished, on_device, prepare_folder
 from megalabel.training.run_log import RunLog
-from megalabel.types import LABELS
+from megalabel.types import LABELS, TopK
 
 if TYPE_CHECKING:
     from scipy import sparse
     from torch import nn
 
     from megalabel.data.dataset import Dataset
+    from megalabel.metrics.thresholds import Thresholds
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Stage
@@ -192,17 +194,17 @@ class _Run:
         elif len(weights) > 1 and not recipe.predict.fused:
             self.say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
         parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
-        network, fitted, fusion = parts or (None, None, None)
+        network, fitted, fusion, thresholds = parts or (None, None, None, None)
         if last.training.refit:
             epochs = trained.epochs[next(reversed(trained.epochs))]
             self.say(f"training again on train + validation for {epochs} epochs")
             again = self.train_stages(augment_and_tell(recipe, data.refit(), self.say), "refit", trained.epochs)
             parts = ranks.on_rank0(lambda: self._fit(again.phase, again.best, data.refit(), None))
-            network, fitted, _ = parts or (None, None, None)
+            network, fitted, *_ = parts or (None, None)
         if network is None:
             return None
         network.eval()
-        return Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion)
+        return Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion, thresholds=thresholds)
 
     def train_stages(self, data: Dataset, part: str, epochs: Mapping[str, int]) -> _Trained:
         """Train all stages in order, each for its own number of epochs or those given."""
@@ -300,14 +302,15 @@ class _Run:
 
     def _fit(
         self, phase: Phase, best: dict[str, Any], data: Dataset, weights: Mapping[str, float] | None
-    ) -> tuple[Network, Fitted, FusedScores | None]:
-        """Return the trained network whole, the heads fitted on it and, with weights, their fusion if wanted."""
+    ) -> tuple[Network, Fitted, FusedScores | None, Thresholds | None]:
+        """Return the whole network, the heads fitted on it and, with weights, the fusion if wanted and thresholds."""
         recipe, network = phase.recipe, phase.whole(best)
         fitted = fit_heads(recipe.heads, recipe.ngrams.options(), network, data, seed=recipe.seed, say=self.say)
-        if weights is None or not recipe.predict.fused:
-            return network, fitted, None
+        if weights is None:
+            return network, fitted, None, None
         model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)
-        return network, fitted, _fuse(model, data, self.say)
+        fusion, top = _fuse(model, data, self.say) if recipe.predict.fused else (None, None)
+        return network, fitted, fusion, fit_thresholds(model, data, top, self.say)
 
 
 @dataclass
@@ -361,8 +364,8 @@ def _save_stage(
         save_head_tensors(network, place, drop)
 
 
-def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> FusedScores:
-    """Fit the fusion of all heads on the validation rows.
+def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> tuple[FusedScores, TopK]:
+    """Fit the fusion of all heads on the validation rows; return it with the best labels of these rows.
 
     Rows that carry the only point of a label are never held out, so such a label cannot be right in a row that was:
     there it is no candidate, so that rare labels do not look worse than they are.
@@ -375,7 +378,7 @@ def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> FusedScore
     predict = model.recipe.predict
     fusion = TreeFusion.fit(*rows, beta=predict.beta) if predict.weights == "tree" else Fusion.fit(*rows)
     say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
-    return fusion
+    return fusion, fusion.rank(scores, ids, model.fitted.counts, min(DEPTH, predict.candidates))
 
 
 def _check_sources(recipe: Recipe) -> None:

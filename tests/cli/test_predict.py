@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 import megalabel as ml
+from megalabel.metrics import Thresholds
 from megalabel.model import predict_file
 
 FUSED = [
@@ -86,6 +89,62 @@ def test_predictions_can_be_evaluated(predict, fused, call, tmp_path):
     code, out, _ = call("evaluate", "--predictions", tmp_path / "out.jsonl", "--data", DATA, "--json")
     assert code == 0
     assert json.loads(out)["metrics"]["P@1"] == pytest.approx(fused[1].evaluate(ml.load(DATA)).metrics["P@1"])
+
+
+@pytest.fixture(scope="module")
+def threshold(fused):
+    """The folder of the model with a threshold: its best labels are taken for correct."""
+    folder, model, test = fused
+    top = model.search(test.texts, 10)
+    truth = csr_matrix((np.ones(len(test)), (np.arange(len(test)), top.ids[:, 0])), shape=(len(test), 30))
+    model.thresholds = Thresholds.fit(top.ids, top.scores, truth)
+    model.save(folder.parent / "threshold")
+    model.thresholds = None
+    return folder.parent / "threshold"
+
+
+def test_without_k_the_threshold_decides_and_is_said(threshold, fused, call, tmp_path):
+    model = ml.Model.load(threshold)
+    texts = list(fused[2].texts[:8])
+    for asked, options in (
+        ({}, ()),
+        ({"precision": 0.5}, ("--precision", 0.5)),
+        ({"goal": "sample-f1"}, ("--goal", "sample-f1")),
+    ):
+        code, out, err = call(
+            "predict", threshold, *(part for text in texts for part in ("--text", text)), *options, "--json"
+        )
+        assert code == 0
+        answer = json.loads(out)
+        assert answer["threshold"] == model.thresholds.choose(**asked).brief()
+        found = [[label["id"] for label in row] for row in answer["predictions"]]
+        assert found == [[label.id for label in row] for row in model.predict(texts, **asked)]
+        assert f"chosen for {answer['threshold']['goal']} on 50 validation texts" in err
+    (tmp_path / "in.txt").write_text("\n".join(texts))
+    assert call("predict", threshold, "--input", tmp_path / "in.txt", "--out", tmp_path / "out.jsonl")[0] == 0
+    rows = [json.loads(line)["labels"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert rows == [[label.id for label in row] for row in model.predict(texts)]
+
+
+def test_a_model_without_a_threshold_returns_five_labels_and_says_so(predict, fused):
+    code, out, err = predict("--text", fused[2].texts[0], "--json")
+    assert (code, len(json.loads(out)["predictions"][0]), json.loads(out)["threshold"]) == (0, 5, None)
+    assert err == "no threshold was chosen for this model on validation texts: the 5 best labels of each text\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--precision", 0.9, "-k", 3), "precision and k both say how many labels to return"),
+        (("--precision", 90), "precision must be above 0 and at most 1, not 90"),
+        (("--goal", "f1"), "unknown goal 'f1'"),
+        (("--goal", "micro-f1", "--heads", "dual"), "the threshold of this model is for all heads, not for dual alone"),
+    ],
+)
+def test_a_contradiction_about_the_number_of_labels_is_one_line(threshold, call, options, message):
+    code, out, err = call("predict", threshold, "--text", "a text", *options)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert message in err
 
 
 def test_heads_scores_of_one_text(predict, fused):

@@ -38,9 +38,20 @@ def predict(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write predictions to .jsonl, .csv, .tsv or .parquet.")
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="Labels per text.", min=1)] = 5,
+    k: Annotated[
+        int | None,
+        typer.Option("-k", help="Labels per text; without it, those above the threshold of the model.", min=1),
+    ] = None,
+    goal: Annotated[
+        str | None, typer.Option(help="Choose the threshold for micro-f1 (default), sample-f1 or macro-f1.")
+    ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(help="Choose the threshold for this precision on validation texts, such as 0.9."),
+    ] = None,
     min_score: Annotated[
-        float | None, typer.Option(help="Drop labels with a lower score; scores of a fused model are probabilities.")
+        float | None,
+        typer.Option(help="Drop labels with a lower score, a probability if the model is fused; alone, the threshold."),
     ] = None,
     heads: HeadsOption = "all",
     heads_scores: Annotated[bool, typer.Option("--heads-scores", help="Also write the score of every head.")] = False,
@@ -60,12 +71,17 @@ def predict(
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Predict the best labels for texts or for a whole file.
+    """Predict the labels of texts or of a whole file.
+
+    A text gets the labels above a threshold that training chose on validation texts; with -k, the
+    k best. A model without a threshold returns the five best, and says so.
 
     Files are streamed, so memory does not grow with their size. The file of --out appears
     only once it is complete.
 
     Example: megalabel predict runs/first --text "inverse of a square matrix"
+
+    Example: megalabel predict runs/first --text "inverse of a square matrix" --precision 0.9
 
     Example: megalabel predict runs/first --input texts.csv --out labels.jsonl -k 10 --min-score 0.2
 
@@ -74,6 +90,7 @@ def predict(
     With several processes: torchrun --nproc-per-node=4 -m megalabel predict ...
     """
     from megalabel.errors import SettingError
+    from megalabel.model.cut import make_cut
     from megalabel.model.predict_file import file_format, predict_ranks, predict_stream, read_texts
     from megalabel.training.distributed import join
 
@@ -87,10 +104,12 @@ def predict(
         if source is not None:
             file_format(source, input_format)  # an unknown format is an error before the model is read
         model = load_model([run, *(others or [])], by, tail, ranks.device(device))
-        if k > len(model.labels) and ranks.first:
+        wanted: dict[str, Any] = {"goal": goal, "precision": precision, "min_score": min_score, "heads": heads}
+        cut = make_cut(model, k, **wanted)
+        if k is not None and k > len(model.labels) and ranks.first:
             say(f"the model has {len(model.labels):,} labels; -k {k:,} returns all of them")
         read: Iterable[tuple[str, str]] = () if source is None else read_texts(source, input_format, text_column)
-        options: dict[str, Any] = {"k": k, "heads": heads, "min_score": min_score, "head_scores": heads_scores}
+        options: dict[str, Any] = {"k": k, **wanted, "head_scores": heads_scores}
         if ranks.alone:
             blocks = predict_stream(model, chain(typed, read), **options)
         else:
@@ -101,9 +120,12 @@ def predict(
             count = _write(out, kind, blocks, model.heads if heads_scores else [])
             say(f"{out}: wrote the labels of {count:,} texts")
         elif as_json:
-            print_json({"predictions": [_document(row) for rows in blocks for row in rows]})
+            threshold = None if cut.threshold is None else cut.threshold.brief()
+            print_json({"predictions": [_document(row) for rows in blocks for row in rows], "threshold": threshold})
         else:
             _print(blocks)
+        if ranks.first and cut.about is not None:
+            say(cut.about)
 
 
 def _out_format(out: Path, name: str | None, source: Path | None, overwrite: bool) -> str:
@@ -144,7 +166,7 @@ def _document(row: PredictedRow) -> list[dict[str, object]]:
 
 def _print(blocks: Iterable[list[PredictedRow]]) -> None:
     for row in chain.from_iterable(blocks):
-        typer.echo(row.text)
+        typer.echo(row.text if row.labels else f"{row.text}\n  no label")
         for rank, label in enumerate(row.labels):
             by_head = "".join(f"  {name} {values[rank]:.3f}" for name, values in row.heads.items())
             typer.echo(f"  {label.score:.3f}  {label.text}{by_head}")

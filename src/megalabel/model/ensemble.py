@@ -13,6 +13,7 @@ from scipy import sparse
 
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.heads.answers import StoredAnswers
+from megalabel.model.cut import BEST
 from megalabel.model.match import Matched
 from megalabel.model.model import Model
 from megalabel.model.prediction import Prediction, as_predictions
@@ -54,6 +55,8 @@ class Ensemble:
     >>> both.search(data.test.texts[:4], 3).ids.shape
     (4, 3)
     """
+
+    thresholds, fusion, tail = None, None, 0.0  # a mean of rankings has no threshold; tails are those of the models
 
     def __init__(self, models: Sequence[Model], by: str = "rank", depth: int = 100) -> None:
         self.models, self.by, self.depth = list(models), by, depth
@@ -103,8 +106,8 @@ class Ensemble:
         ]
         return TopK(np.concatenate([part.ids for part in parts]), np.concatenate([part.scores for part in parts]))
 
-    def predict(self, texts: Sequence[str], k: int = 5) -> list[list[Prediction]]:
-        """Return the k best labels of each text, best first."""
+    def predict(self, texts: Sequence[str], k: int = BEST) -> list[list[Prediction]]:
+        """Return the k best labels of each text, best first; an ensemble has no threshold."""
         return as_predictions(self.search(texts, min(k, len(self.labels))), self.labels)
 
     def match(self, data: Dataset, split: str = "test") -> Matched:

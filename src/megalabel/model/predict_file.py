@@ -19,6 +19,7 @@ import torch
 
 from megalabel.errors import DataError, MissingExtraError, SettingError, nearest
 from megalabel.files import decode, json_rows, read_lines, writing
+from megalabel.model.cut import make_cut
 from megalabel.model.ensemble import Ensemble
 from megalabel.model.prediction import PredictedRow, Prediction, named_parents
 
@@ -108,8 +109,10 @@ def _read_table(path: Path, kind: str, column: str | None) -> Iterator[tuple[str
 def predict_stream(
     model: Model | Ensemble,
     texts: Iterable[tuple[str, str]],
-    k: int = 5,
+    k: int | None = None,
     *,
+    goal: str | None = None,
+    precision: float | None = None,
     heads: str = "all",
     min_score: float | None = None,
     head_scores: bool = False,
@@ -119,17 +122,19 @@ def predict_stream(
     Args:
         model: a trained model, or an ensemble.
         texts: pairs, as from :func:`read_texts`.
-        k: labels per text.
+        k: labels per text; by default those above the threshold of the model, as in :meth:`Model.predict`.
+        goal: without k, what the threshold is chosen for.
+        precision: without k, a precision that the threshold is chosen for.
         heads: ``all``, or the name of one head.
-        min_score: drop labels with a lower score; scores of a fused model are probabilities.
+        min_score: drop labels with a lower score; without k, the threshold itself. Scores of a fused model are
+            probabilities.
         head_scores: also return the scores by every head; not for an ensemble.
     """
-    if k < 1:
-        raise SettingError(f"k must be at least 1, not {k}")
-    k = min(k, len(model.labels))
+    cut = make_cut(model, k, goal=goal, precision=precision, min_score=min_score, heads=heads)
+    k = min(cut.k, len(model.labels))
     source = iter(texts)
     while block := list(islice(source, max(1, min(BLOCK, CELLS // k)))):
-        yield _predict_block(model, block, k, heads, min_score, head_scores)
+        yield _predict_block(model, block, k, heads, cut.least, head_scores)
 
 
 def _predict_block(
@@ -165,7 +170,7 @@ def _predict_block(
 
 
 def predict_ranks(
-    model: Model | Ensemble, texts: Iterable[tuple[str, str]], ranks: Ranks, k: int = 5, **options: Any
+    model: Model | Ensemble, texts: Iterable[tuple[str, str]], ranks: Ranks, k: int | None = None, **options: Any
 ) -> Iterator[list[PredictedRow]]:
     """Yield the blocks of :func:`predict_stream`, in order, on rank 0; other ranks yield nothing.
 

@@ -23,6 +23,7 @@ from megalabel.encoders import load_encoder
 from megalabel.errors import DataError
 from megalabel.files import json_rows, map_file, read_whole, writing, writing_folder
 from megalabel.fusion import FusedScores, read_fusion
+from megalabel.metrics.thresholds import Thresholds
 from megalabel.model.card import check_card, check_heads, check_labels
 from megalabel.model.index import INDEX, load_indexes
 from megalabel.model.journal import Change, read_changes
@@ -77,6 +78,7 @@ class Parts(NamedTuple):
     fusion: FusedScores | None
     removed: NDArray[np.int64]
     indexes: list[ModelIndex]
+    thresholds: Thresholds | None
 
 
 def save_model(
@@ -121,6 +123,7 @@ def save_model(
             "propensity": state.stats.propensity,
             "weights": model.weights,
             "fusion": None if model.fusion is None else model.fusion.to_dict(),
+            "threshold": None if model.thresholds is None else model.thresholds.to_dict(),
             "index": model.indexes.save(place / INDEX, state),
             "sha256": {path.relative_to(place).as_posix(): _sha256(path) for path in _files(place)},
         }
@@ -186,7 +189,8 @@ def _load_parts(place: Path, device: str, *, exact: bool) -> tuple[Parts, int, l
     network.to(chosen).eval()
     cards = [] if exact else card.get("index", [])
     indexes = [index.to(chosen) for index in load_indexes(place / INDEX, cards, list(network.heads), len(labels))]
-    parts = Parts(recipe, network, labels, card["weights"], stats, fitted, fusion, removed, indexes)
+    thresholds = None if card.get("threshold") is None else Thresholds.from_dict(card["threshold"])
+    parts = Parts(recipe, network, labels, card["weights"], stats, fitted, fusion, removed, indexes, thresholds)
     sequence = card.get("sequence", 0)
     return parts, sequence, read_changes(place, sequence)
 

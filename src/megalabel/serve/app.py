@@ -147,8 +147,8 @@ def _add_limits(schemas: dict[str, Any], engine: Engine) -> None:
     schemas["RemoveLabels"]["properties"]["uids"]["uniqueItems"] = True
     schemas["RenameLabel"]["properties"]["text"] |= text_limit | not_blank
     explain["text"] |= text_limit
-    for body in (predict, explain):
-        body["k"]["maximum"] = settings.k
+    for k in (predict["k"]["anyOf"][0], explain["k"]):
+        k["maximum"] = settings.k
     predict["heads"]["enum"] = engine.heads
     if engine.model.fusion is None:
         predict["tail"] = {**predict["tail"], "anyOf": [{"type": "null"}]}

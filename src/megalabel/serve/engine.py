@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from megalabel._version import __version__
 from megalabel.errors import MegalabelError, WriteError
+from megalabel.model.cut import Cut, make_cut
 from megalabel.model.journal import Journal
 from megalabel.model.snapshot import Snapshot
 from megalabel.serve.batcher import Batcher, Job, JobPart, QueueFullError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from megalabel.model import Explanation, Model
+    from megalabel.serve.schemas import Predict
 
 __all__ = ["Engine"]
 
@@ -90,6 +93,14 @@ class Engine:
         if self.journal.pending and self.save_error is None:
             _log.warning("stopped at once; %s", self.journal.where())
         self.journal.close()
+
+    def cut(self, body: Predict) -> Cut:
+        """Return how many labels of each text answer a request."""
+        cut = make_cut(
+            self.model, body.k, goal=body.goal, precision=body.precision, min_score=body.min_score,
+            heads=body.heads, tail=body.tail,
+        )  # fmt: skip
+        return replace(cut, k=min(cut.k, self.settings.k))
 
     def predict(self, job: Job) -> asyncio.Future[list[bytes]]:
         """Return the labels of each text as JSON; raises a Problem if the queue is full."""
@@ -174,6 +185,7 @@ class Engine:
             "heads": model.heads,
             "fused": model.fusion is not None,
             "tail": None if model.fusion is None else model.tail,
+            "threshold": None if model.thresholds is None else model.thresholds.to_dict(),
             "limits": {
                 "texts": settings.texts,
                 "k": settings.k,

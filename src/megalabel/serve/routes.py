@@ -93,14 +93,15 @@ def _add_predictions(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/predict", response_model=Predictions, responses=failures(_NOT_JSON), summary="Predict labels")
     async def predict(body: Predict, request: Request) -> Response:
-        """Return the best labels of each text.
+        """Return the labels of each text above the threshold of the model, or with `k` the best.
 
         Texts of concurrent requests are answered in one batch.
         """
         check_predict(body, settings, engine.heads, engine.model.fusion is not None)
-        job = Job(body.texts, body.k, body.heads, body.tail, body.details, body.min_score)
+        cut = engine.cut(body)
+        job = Job(body.texts, cut.k, body.heads, body.tail, body.details, cut.least)
         rows = await wait_for(engine.predict(job), request, settings.timeout)
-        return RowsResponse(rows)
+        return RowsResponse(rows, None if cut.threshold is None else cut.threshold.brief())
 
     explain_failures = failures(_NOT_JSON, _UNKNOWN_UID)
 
