@@ -53,7 +53,7 @@ def test_contrast_and_axe(page_with_labels, server, scheme):
     page = page_with_labels(color_scheme=scheme, reduced_motion="reduce")
     page.locator(".why").first.click()
     page.locator(".panel table").wait_for()
-    page.get_by_role("slider").press("ArrowRight")
+    page.get_by_role("slider", name="Boost rare labels").press("ArrowRight")
     page.get_by_role("button", name="Copy as curl").click()
     page.route("**/labels", lambda route: route.fulfill(status=422, json={"error": {"message": "no"}}))
     page.allowed = "status of 422"
@@ -123,7 +123,7 @@ def test_keyboard(server, open_page, wait_for, text):
         order.append(name)
         page.keyboard.press("Tab")
         assert len(order) < 12
-    assert order == ["Text", "Find labels", "all", "Boost rare labels", "Labels to show", "Minimum score"]
+    assert order == ["Text", "Find labels", "Last texts 1", "all", "Boost rare labels", "Labels to show", "Minimum score"]
     ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert ring == "solid"
     page.keyboard.press("Enter")
@@ -141,7 +141,7 @@ def test_keyboard(server, open_page, wait_for, text):
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("Tab")
     page.keyboard.press("Shift+Tab")
-    page.get_by_role("link", name="Skip to the labels").focus()
+    page.get_by_role("link", name="Skip to the results").focus()
     assert page.locator("#skip").bounding_box()["y"] >= 0
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "results"
@@ -189,6 +189,6 @@ def test_labels_move_only_without_reduced_motion(page_with_labels, server, wait_
              Element.prototype.animate = function (...options) { window.moved++; return animate.apply(this, options); };
            }"""
     )
-    page.get_by_role("slider").press("End")
+    page.get_by_role("slider", name="Boost rare labels").press("End")
     wait_for(page, server.best(text, tail=1.0))
     assert bool(page.evaluate("window.moved")) is moves

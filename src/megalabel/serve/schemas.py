@@ -13,6 +13,7 @@ __all__ = [
     "Failure",
     "Health",
     "LabelList",
+    "LabelOrder",
     "ModelInfo",
     "NamedLabel",
     "Predict",
@@ -80,6 +81,7 @@ class Explain(_Request):
 
 
 Frequency = Literal["head", "torso", "tail", "unseen"]
+LabelOrder = Literal["id", "most", "fewest"]
 
 
 class NamedLabel(BaseModel):
@@ -119,7 +121,7 @@ class Predictions(BaseModel):
 
 
 class LabelList(BaseModel):
-    """Labels in the order of their ids."""
+    """A page of labels."""
 
     total: int = Field(description="Number of matching labels.")
     labels: list[ListedLabel]
