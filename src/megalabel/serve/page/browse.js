@@ -42,7 +42,7 @@ export function wireBrowse({ send, predictText }) {
 
   function row(label) {
     const ask = button("Try its text", () => predictText(label.text), { class: "quiet" });
-    ask.append(unseen(`: ${label.text}`));
+    ask.append(unseen(` ${label.text}`));
     return make(
       "tr",
       {},

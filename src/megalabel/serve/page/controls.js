@@ -43,19 +43,19 @@ function showTail(state, model, put) {
   byId("tail-hint").textContent = tailHint(state, model);
 }
 
-/** Show the minimum score; the slider is for probabilities of a model that has a threshold. */
+/** Show the minimum score; where the model has a threshold, say so, with a slider if scores are probabilities. */
 function showCut(state, model, put) {
   const [cut, chosen] = [cutOf(state, model), defaultCut(state, model)];
   put(byId("min"), cut === null ? "" : Number(cut.toFixed(4)));
   put(byId("cut"), cut ?? 0);
+  byId("cut").hidden = !model.fused;
   byId("cut-field").hidden = chosen === null;
   if (chosen === null) return;
   const reset = byId("cut-reset");
   reset.hidden = state.min === null;
   reset.textContent = `Reset to ${chosen.toFixed(2)}`;
   byId("cut-value").textContent = cut === null ? "none" : cut.toFixed(2);
-  const goal = typeof model.threshold.goal === "string" ? `, for ${model.threshold.goal}` : "";
-  byId("cut-hint").textContent = `${chosen.toFixed(2)} was chosen on validation rows${goal}.`;
+  byId("cut-hint").textContent = `${chosen.toFixed(2)} was chosen on validation texts for ${model.threshold.goal}.`;
 }
 
 function tailHint(state, model) {
@@ -90,7 +90,7 @@ export function wireControls({ onChange, onSubmit }) {
   min.addEventListener("input", () => valid() && onChange({ min: min.value !== "" ? Number(min.value) : byId("cut-field").hidden ? null : ANY }));
   cut.addEventListener("input", () => onChange({ min: Number(cut.value) }));
   byId("cut-reset").addEventListener("click", () => {
-    cut.focus(); // the button disappears
+    (cut.hidden ? min : cut).focus(); // the button disappears
     onChange({ min: null }, { now: true });
   });
 

@@ -7,9 +7,9 @@ const FIRST_BATCH = 16; // texts
 const [QUICK, SLOW] = [0.7, 3]; // seconds for a batch; then the next is larger or smaller
 const MAX_RESULT = 1 << 30; // bytes
 const SHOWN = 5; // rows of the preview
-const ADDED = ["predicted_labels", "predicted_uids", "predicted_scores"];
+const ADDED = ["labels", "label_texts", "scores"]; // as `megalabel predict` calls them
 const FORMULA = /^[=+\-@\t\r\n]/;
-const SEPARATOR = ";";
+const SEPARATOR = "|";
 
 /** Yield every row of a file with `{row, read}`: `read` counts the bytes so far. The header comes first. */
 async function* rows(file, delimiter, signal) {
@@ -64,7 +64,8 @@ export async function inspect(file, { characters, onProgress, signal }) {
 /**
  * Label the rows of a checked file; return `{blob, preview, rows, labelled, guarded}`.
  *
- * Every row is returned as it was written, and three cells are added: the labels, their uids and their scores.
+ * Every row is returned as it was written, and three cells are added: the uids of its labels, their texts and scores.
+ * An own column with the name of an added one is called `input_NAME`.
  *
  * - `place` is the column of the texts. `ask(texts, signal)` returns the labels of each; a batch that takes the server
  *   too long is tried again in halves.
@@ -120,9 +121,9 @@ export async function label(file, table, { place, ask, limits, guard, onProgress
     const lines = rows.map((row, index) => {
       const labels = answers[index];
       const cells = [
-        safe(joined(labels.map((label) => label.text))),
         safe(joined(labels.map((label) => label.uid))),
-        joined(labels.map((label) => String(Number(label.score.toPrecision(4))))),
+        safe(joined(labels.map((label) => label.text))),
+        joined(labels.map((label) => String(Number(label.score.toPrecision(6))))),
       ];
       done.labelled += labels.length > 0;
       if (done.preview.length < SHOWN) done.preview.push({ text: row.cells[place], labels });
@@ -142,8 +143,8 @@ export async function label(file, table, { place, ask, limits, guard, onProgress
   for await (const { row } of rows(file, delimiter, signal)) {
     if (first) {
       end = row.end || end;
-      const names = ADDED.map((name) => unused(name, table.header));
-      add(`${(await hasMark(file)) ? "\ufeff" : ""}${row.raw}${delimiter}${written(names, delimiter)}${end}`);
+      const own = ADDED.some((name) => row.cells.includes(name)) ? written(renamed(row.cells), delimiter) : row.raw;
+      add(`${(await hasMark(file)) ? "\ufeff" : ""}${own}${delimiter}${written(ADDED, delimiter)}${end}`);
       first = false;
       continue;
     }
@@ -156,14 +157,17 @@ export async function label(file, table, { place, ask, limits, guard, onProgress
   return { ...done, blob: new Blob(parts, { type: "text/csv" }) };
 }
 
-/** Join items as `megalabel` splits them: one that holds the separator or begins with a quote is quoted. */
-const joined = (items) => items.map((item) => (item.startsWith('"') ? `"${item.replaceAll('"', '""')}"` : quoted(item, SEPARATOR))).join(`${SEPARATOR} `);
+/** Join items as tables of `megalabel` are read: one that could be taken for something else is quoted. */
+const joined = (items) =>
+  items.map((item) => (/^["[]/.test(item) ? `"${item.replaceAll('"', '""')}"` : quoted(item, SEPARATOR))).join(SEPARATOR);
 
-/** Return a name of a column that no other has. */
-function unused(name, header) {
-  let [free, number] = [name, 2];
-  while (header.includes(free)) free = `${name}_${number++}`;
-  return free;
+/** Return the own columns, none with the name of an added one. */
+function renamed(header) {
+  return header.map((name) => {
+    let free = name;
+    while (ADDED.includes(free) || (free !== name && header.includes(free))) free = `input_${free}`;
+    return free;
+  });
 }
 
 /** Return whether a file begins with a byte order mark, which spreadsheets look for. */

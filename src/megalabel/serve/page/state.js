@@ -50,9 +50,9 @@ export function scale(state, model) {
   return (state.tail ?? model.tail ?? 0) > 0 ? "weighted" : "probability";
 }
 
-/** Return the minimum score that validation rows chose for the model, if scores are what it was chosen for; else null. */
+/** Return the threshold chosen on validation rows, null if there is none for such scores: it is for all heads, without a tail. */
 export const defaultCut = (state, model) =>
-  scale(state, model) === "probability" ? (model.threshold?.value ?? null) : null;
+  ["probability", "sum"].includes(scale(state, model)) ? (model.threshold?.value ?? null) : null;
 
 /** Return the minimum score of a state, null for none. */
 export const cutOf = (state, model) => (state.min === ANY ? null : (state.min ?? defaultCut(state, model)));
