@@ -82,6 +82,7 @@ def test_axe_without_labels(server, open_page):
     assert all(ratio >= 4.5 for ratio, _ in page.evaluate(CONTRAST))
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 320)])
 def test_the_other_views(page_with_labels, server, text, scheme, width):
     """Contrast, axe, and nothing cut off, with every part of each view open."""

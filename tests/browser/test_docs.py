@@ -75,7 +75,7 @@ def test_the_command_is_that_of_the_form(server, docs, text):
         assert json.loads(done.stdout) == answer
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.extra)])
 def test_the_page_is_accessible(docs, scheme):
     page = docs(color_scheme=scheme, viewport={"width": 340, "height": 800})
     for method, path in (("post", "/predict"), ("patch", "/labels/{uid}")):

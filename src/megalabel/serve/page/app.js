@@ -145,7 +145,7 @@ const predictSoon = debounce(predict, PAUSE);
 function showLabels(labels, requested) {
   if (!labels.length) {
     const cut = cutOf(requested, model);
-    showNothing(cut === null ? "No labels." : `No label reaches the minimum score of ${formatScore(cut, scale(requested, model))}.`);
+    showNothing(cut === null ? "No labels." : `No label reaches the minimum score of ${Number(cut.toFixed(4))}.`);
     if (cut !== null) byId("summary").append(" ", button("Show them all", () => setState({ min: ANY }, { now: true }), { class: "quiet" }));
     showReview(requested.text, []);
     return;
