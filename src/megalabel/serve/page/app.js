@@ -10,7 +10,7 @@ import { plural } from "./numbers.js";
 import { clear, formatScore, show } from "./results.js";
 import { callWithRetry } from "./retry.js";
 import { press, showReview, wireReview } from "./review.js";
-import { ANY, cutOf, fromHash, request, scale, tailApplies, toHash } from "./state.js";
+import { ANY, cutOf, defaultCut, fromHash, request, scale, tailApplies, toHash } from "./state.js";
 import { showControls, wireControls } from "./controls.js";
 import { showView, wireViews } from "./views.js";
 
@@ -146,7 +146,7 @@ function showLabels(labels, requested) {
   if (!labels.length) {
     const cut = cutOf(requested, model);
     showNothing(cut === null ? "No labels." : `No label reaches the minimum score of ${Number(cut.toFixed(4))}.`);
-    if (cut !== null) byId("summary").append(" ", button("Show them all", () => setState({ min: ANY }, { now: true }), { class: "quiet" }));
+    if (cut !== null) byId("summary").append(" ", button("Show them all", showAll, { class: "quiet" }));
     showReview(requested.text, []);
     return;
   }
@@ -162,6 +162,12 @@ function showLabels(labels, requested) {
   show(byId("list"), labels, context);
   showReview(requested.text, labels);
   announce(`${plural(labels.length, "label")}. Best: ${labels[0].text}, score ${formatScore(labels[0].score, kind)}.`);
+}
+
+/** Show the labels below the minimum score as well. */
+function showAll() {
+  byId("results").focus(); // the button disappears
+  setState({ min: defaultCut(state, model) === null ? null : ANY }, { now: true });
 }
 
 function showNothing(text) {

@@ -22,7 +22,7 @@ export function showReview(text, labels) {
   const said = accepted.size + rejected.size;
   byId("review-said").textContent = said
     ? `${count(accepted.size)} accepted, ${count(rejected.size)} rejected, ${count(open.length)} undecided.`
-    : "Tick the labels that are right. Together they become a training row.";
+    : `${labels.length ? "Tick" : "Add"} the labels that are right. Together they become a training row.`;
   byId("review-rest").hidden = !said || !open.length;
   byId("review-none").hidden = !said;
   const listed = new Set(labels.map((label) => label.uid));
