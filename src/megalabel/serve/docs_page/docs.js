@@ -16,7 +16,7 @@ function make(tag, text = "", className = "") {
 /** Return an element with a text in which `words` between backticks are code. */
 function prose(tag, text, className = "") {
   const element = make(tag, "", className);
-  text.split("`").forEach((part, index) => part && element.append(index % 2 ? make("code", part) : part));
+  text.split(/`+/).forEach((part, index) => part && element.append(index % 2 ? make("code", part) : part));
   return element;
 }
 
