@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from megalabel._version import __version__
 from megalabel.errors import MegalabelError, WriteError
 from megalabel.model.cut import Cut, make_cut
@@ -18,6 +20,7 @@ from megalabel.serve.batcher import Batcher, Job, JobPart, QueueFullError
 from megalabel.serve.metrics import Metrics
 from megalabel.serve.responses import Problem, json_bytes
 from megalabel.serve.saver import Saver
+from megalabel.serve.schemas import LabelOrder
 from megalabel.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -158,12 +161,17 @@ class Engine:
 
         return self._change(work)
 
-    def labels(self, words: str | None, offset: int, limit: int) -> asyncio.Future[dict[str, Any]]:
-        """Return labels with their training frequency."""
+    def labels(
+        self, words: str | None, offset: int, limit: int, sort: LabelOrder = "id"
+    ) -> asyncio.Future[dict[str, Any]]:
+        """Return labels with their training frequency; labels with equally many training points by id."""
 
         def work() -> dict[str, Any]:
             snapshot = Snapshot.of(self.model)
             ids = snapshot.find(words)
+            if sort != "id":
+                points = snapshot.points(ids)
+                ids = ids[np.argsort(-points if sort == "most" else points, kind="stable")]
             page = ids[offset : offset + limit]
             rows = zip(page.tolist(), snapshot.points(page).tolist(), strict=True)
             labels = [_label_row(snapshot, label) | _frequency_row(points) for label, points in rows]

@@ -23,6 +23,7 @@ from megalabel.serve.schemas import (
     Failure,
     Health,
     LabelList,
+    LabelOrder,
     ModelInfo,
     NamedLabel,
     Predict,
@@ -53,6 +54,9 @@ Find = Annotated[
 ]
 Offset = Annotated[int, Query(description="Labels to skip.", ge=0, le=_MAX_OFFSET)]
 Limit = Annotated[int, Query(description="Labels to return at most.", ge=1, le=1_000)]
+Sort = Annotated[
+    LabelOrder, Query(description="`id`, or the labels with the `most` or the `fewest` training points first.")
+]
 
 _FAILURES = {
     400: "The request or its body cannot be parsed.",
@@ -122,9 +126,11 @@ def _add_labels(app: FastAPI, engine: Engine) -> None:
         return JsonResponse(await wait_for(answer, request, settings.timeout), status)
 
     @app.get("/labels", response_model=LabelList, responses=failures(), summary="List and search labels")
-    async def labels(request: Request, find: Find = None, offset: Offset = 0, limit: Limit = 50) -> Response:
-        """Return labels in the order of their ids."""
-        return await respond(request, engine.labels(find, offset, limit))
+    async def labels(
+        request: Request, find: Find = None, offset: Offset = 0, limit: Limit = 50, sort: Sort = "id"
+    ) -> Response:
+        """Return labels with their training points, a page at a time."""
+        return await respond(request, engine.labels(find, offset, limit, sort))
 
     added = failures(_NOT_JSON, _NOT_SAVED)
 

@@ -13,6 +13,7 @@ __all__ = [
     "Failure",
     "Health",
     "LabelList",
+    "LabelOrder",
     "ModelInfo",
     "NamedLabel",
     "Predict",
@@ -92,6 +93,7 @@ class Explain(_Request):
 
 
 Frequency = Literal["head", "torso", "tail", "unseen"]
+LabelOrder = Literal["id", "most", "fewest"]
 
 
 class NamedLabel(BaseModel):
@@ -139,7 +141,7 @@ class Predictions(BaseModel):
 
 
 class LabelList(BaseModel):
-    """Labels in the order of their ids."""
+    """A page of labels."""
 
     total: int = Field(description="Number of matching labels.")
     labels: list[ListedLabel]
