@@ -305,9 +305,13 @@ class Model:
 
     def showing(self, rows: Matched) -> Model:
         """Return this model without the labels that do not count in these rows."""
+        return self.hiding(np.asarray(rows.hidden, dtype=np.int64))
+
+    def hiding(self, ids: NDArray[np.int64]) -> Model:
+        """Return this model without some labels, in all searches; its labels no longer follow those of this one."""
         model = copy(self)
-        if len(rows.hidden):
-            model.live = LiveLabels(self.state.without(np.asarray(rows.hidden, dtype=np.int64)), lambda: self._maker)
+        if len(ids):
+            model.live = LiveLabels(self.state.without(ids), lambda: self._maker)
         return model
 
     def chosen_tail(self, tail: float | None) -> float:
