@@ -49,9 +49,7 @@ class MegalabelRetriever(BaseRetriever):  # type: ignore[misc]
 
     def model_post_init(self, context: Any) -> None:
         """Prepare the retriever that does the work."""
-        self._plain = plain.Retriever(
-            self.model, documents=self.documents, details=self.details, heads=self.heads
-        )
+        self._plain = plain.Retriever(self.model, documents=self.documents, details=self.details, heads=self.heads)
 
     def _get_relevant_documents(
         self,

@@ -60,7 +60,9 @@ def test_a_batch_asks_the_model_once_and_tells_each_question(model, monkeypatch)
             told.append(query)
 
     plain = model.predict
-    monkeypatch.setattr(model, "predict", lambda texts, *more, **options: asked.append(texts) or plain(texts, *more, **options))
+    monkeypatch.setattr(
+        model, "predict", lambda texts, *more, **options: asked.append(texts) or plain(texts, *more, **options)
+    )
     retriever = MegalabelRetriever(model=model, k=2)
     texts = ["red shoe", "sort", "green"]
     rows = retriever.batch(texts, config={"callbacks": [Heard()]})
