@@ -20,6 +20,7 @@ from megalabel.errors import DataError, SettingError, nearest
 from megalabel.files import writing_folder
 from megalabel.fusion import FusedScores, Fusion, TreeFusion
 from megalabel.model import LabelStats, Model
+from megalabel.model.about import describe, write_readme
 from megalabel.model.changing import changing
 from megalabel.model.store import (
     ENCODERS,
@@ -146,7 +147,7 @@ def train_rank(
         path = folder / "metrics.jsonl" if ranks.first else None
         with RunLog(path, resume=resume, trackers=trackers if ranks.first else ()) as records:
             model = _Run(recipe, folder, identity, resume, records, ranks, say).model(held)
-        ranks.on_rank0(lambda: None if model is None else _save_model(model, folder / "model", say))
+        ranks.on_rank0(lambda: None if model is None else _save_model(model, folder, say))
         if not keep_checkpoints:
             ranks.on_rank0(lambda: finish_folder(folder, identity))
         return model
@@ -157,9 +158,12 @@ def _hold_out(recipe: Recipe, data: Dataset) -> Dataset:
     return hold_out(data, share=chosen.validation, like_test=chosen.validation_like_test, seed=recipe.seed)
 
 
-def _save_model(model: Model, folder: Path, say: Callable[[str], None]) -> None:
+def _save_model(model: Model, run: Path, say: Callable[[str], None]) -> None:
+    """Write the model, and its card into the run as well."""
+    folder = run / "model"
     with changing(folder, say) if folder.exists() else nullcontext():  # a server may have it
         model.save(folder, overwrite=True)
+    write_readme(run, model, texts=True)
 
 
 @dataclass(frozen=True)
@@ -209,7 +213,9 @@ class _Run:
         if network is None:
             return None
         network.eval()
-        return Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion)
+        model = Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion)
+        model.about = describe(data, self.identity["data"], self.log.seconds, best["metrics"])
+        return model
 
     def train_stages(self, data: Dataset, part: str, epochs: Mapping[str, int]) -> _Trained:
         """Train all stages in order, each for its own number of epochs or those given."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["MegalabelRetriever"]
 
 
-@component  # type: ignore[untyped-decorator]
+@component
 class MegalabelRetriever:
     """Retrieve documents, the labels of a model, in a Haystack pipeline.
 

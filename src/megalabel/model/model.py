@@ -12,14 +12,16 @@ import numpy as np
 
 from megalabel.data.dataset import Split
 from megalabel.errors import DataError, SettingError, nearest
+from megalabel.model.about import read_about
 from megalabel.model.explain import Explanation, explain
+from megalabel.model.hub import OnHub
 from megalabel.model.index import Indexes, build_index
 from megalabel.model.labels import LabelState, LiveLabels
 from megalabel.model.match import Matched, match
 from megalabel.model.prediction import Prediction, as_predictions
 from megalabel.model.rank_fused import propose, rank_fused, rank_texts
 from megalabel.model.stats import LabelStats
-from megalabel.model.store import load_parts, save_model
+from megalabel.model.store import find_model, load_parts, save_model
 from megalabel.network.cascade import Cascade
 from megalabel.network.fit import Fitted
 from megalabel.network.queries import LabelMaker, QueryTexts
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Model"]
 
 
-class Model:
+class Model(OnHub):
     """Encoders, heads and labels, ready to use.
 
     Args:
@@ -94,6 +96,7 @@ class Model:
         start = LabelState(labels, stats, fitted, len(labels), np.unique(np.asarray(removed, dtype=np.int64)))
         self.live = LiveLabels(start, lambda: self._maker)
         self._start = start  # the trained labels
+        self.about: dict[str, Any] = {}  # for its card
         self.indexes = Indexes(self.label_side, indexes)
 
     @property
@@ -296,22 +299,18 @@ class Model:
             rows = Matched.of_split(self.state, data)
         else:
             rows = data if isinstance(data, Matched) else self.match(data, split)
-        best = self.showing(rows).search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
+        best = self.hiding(rows.hidden).search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
         return rows.measure(best.ids)
 
     def match(self, data: Dataset, split: str = "test") -> Matched:
         """Return the rows of a split over the labels of this model, matched by uid; its ``notes`` say what differs."""
         return match(self.state, data, split, None if data.points else self.train_rows)
 
-    def showing(self, rows: Matched) -> Model:
-        """Return this model without the labels that do not count in these rows."""
-        return self.hiding(np.asarray(rows.hidden, dtype=np.int64))
-
-    def hiding(self, ids: NDArray[np.int64]) -> Model:
+    def hiding(self, ids: Sequence[int] | NDArray[np.int64]) -> Model:
         """Return this model without some labels, in all searches; its labels no longer follow those of this one."""
         model = copy(self)
         if len(ids):
-            model.live = LiveLabels(self.state.without(ids), lambda: self._maker)
+            model.live = LiveLabels(self.state.without(np.asarray(ids, dtype=np.int64)), lambda: self._maker)
         return model
 
     def chosen_tail(self, tail: float | None) -> float:
@@ -393,4 +392,5 @@ class Model:
         model = cls(*parts)
         model.live.replay(saved, changes)
         model.tail = model.chosen_tail(tail)
+        model.about = read_about(find_model(folder))
         return model

@@ -104,6 +104,13 @@ class RunLog:
         for tracker in self.trackers:
             tracker.call("write", values.get("phase", _ONLY), step, scalars(values))
 
+    @property
+    def seconds(self) -> float:
+        """The seconds of all phases, by their last records."""
+        records = [] if self.path is None else read_log(self.path)
+        last = {record.get("phase", _ONLY): float(record.get("seconds", 0.0)) for record in records}
+        return sum(last.values())
+
     def flush(self) -> None:
         """Let the trackers write what they have; call it before a checkpoint."""
         for tracker in self.trackers:

@@ -55,8 +55,8 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
 
             first = self._begun.get(phase, 0) + 1
-            writer = SummaryWriter(str(self.folder / phase), purge_step=first)  # type: ignore[no-untyped-call]
-            writer.add_text("recipe", f"```yaml\n{dump_recipe(self.recipe)}\n```")  # type: ignore[no-untyped-call]
+            writer = SummaryWriter(str(self.folder / phase), purge_step=first)
+            writer.add_text("recipe", f"```yaml\n{dump_recipe(self.recipe)}\n```")
             self._open[phase] = writer
         for name, value in values.items():
             self._open[phase].add_scalar(name, value, step)
