@@ -15,6 +15,7 @@ TESTS = (
     "tests/unit/integrations/test_llama_index.py",
     "tests/unit/integrations/test_haystack.py",
     "tests/training/test_wandb.py",
+    "tests/docs/test_stacks_page.py",
 )
 pytestmark = pytest.mark.extra
 

@@ -13,7 +13,7 @@ try:
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
     from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 except ImportError as error:
-    raise MissingExtraError("llama-index-core", extra="llama-index", what="the retriever for LlamaIndex") from error
+    raise MissingExtraError("llama-index-core", extra="llamaindex", what="the retriever for LlamaIndex") from error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -49,7 +49,7 @@ def _front(model: Model) -> str:
     results = [
         {
             "task": {"type": "text-classification", "name": "Extreme multi-label classification"},
-            "dataset": {"type": part["data"], "name": part["data"], "split": SPLITS.get(split, split)},
+            "dataset": {"type": _line(part["data"]), "name": _line(part["data"]), "split": SPLITS.get(split, split)},
             "metrics": [{"type": key.lower(), "name": key, "value": round(value, 2)} for key, value in _shown(part)],
         }
         for split, part in _measured(model)
@@ -168,9 +168,13 @@ def _code(text: str) -> str:
     >>> print(_code("a | b"), _code("<b>`x`"))
     `a / b` `<b>'x'`
     """
-    line = " ".join(re.sub(r"[\x00-\x1f\x7f\u2028\u2029]", " ", text).split())
-    line = line.replace("`", "'").replace("|", "/")
+    line = _line(text).replace("`", "'").replace("|", "/")
     return f"`{line[:200]}{'…' if len(line) > 200 else ''}`" if line else ""
+
+
+def _line(text: str) -> str:
+    """Return a text on one line, without control characters."""
+    return " ".join(re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029]", " ", text).split())
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
