@@ -194,7 +194,7 @@ def _explained(name: Name, error: type[MegalabelError] = DataError) -> Iterator[
         raise
     except Exception as problem:  # of the hub, or of the HTTP library, whichever it is
         cause = problem
-    chain: list[BaseException] = [cause]
+    chain: list[Any] = [cause]
     while (inner := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(inner)
     status = next((each.response.status_code for each in chain if type(each) is errors.HfHubHTTPError), None)
