@@ -20,6 +20,7 @@ from megalabel.errors import DataError, SettingError, nearest
 from megalabel.files import writing_folder
 from megalabel.fusion import FusedScores, Fusion, TreeFusion
 from megalabel.model import LabelStats, Model
+from megalabel.model.about import describe, write_readme
 from megalabel.model.changing import changing
 from megalabel.model.cut import DEPTH, fit_thresholds
 from megalabel.model.store import (
@@ -33,9 +34,8 @@ from megalabel.model.store import (
     save_encoders,
     save_head_tensors,
 )
-from megalabel.network.fit import fit_heads, fit_ngrams
+from megalabel.network.fit import fit_heads
 from megalabel.network.spaces import LabelSpace, build_spaces, group_dataset, load_spaces, over_groups
-from megalabel.network.texts import TextTokens
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import load_recipe
@@ -47,10 +47,11 @@ from megalabel.training.distributed.check import check_ranks
 from megalabel.training.phase import Phase, Texts
 from megalabel.training.run_folder import finish_folder, identify, is_finished, on_device, prepare_folder
 from megalabel.training.run_log import RunLog
+from megalabel.training.space_sources import SpaceSources
+from megalabel.training.trackers import open_trackers
 from megalabel.types import LABELS, TopK
 
 if TYPE_CHECKING:
-    from scipy import sparse
     from torch import nn
 
     from megalabel.data.dataset import Dataset
@@ -72,6 +73,7 @@ def train(
     resume: bool = False,
     device: str | None = None,
     keep_checkpoints: bool = False,
+    log: Sequence[str] = (),
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model:
@@ -92,6 +94,7 @@ def train(
             bit, as without the interruption.
         device: replaces the recipe's ``training.device``: auto, cpu, cuda, cuda:1 or mps.
         keep_checkpoints: keep checkpoints and stages, which are removed once the model is saved.
+        log: where the curves go beside metrics.jsonl: ``tensorboard``, ``wandb``.
         ranks: the processes that train together, from :func:`megalabel.training.distributed.join`; each calls this
             with the same arguments, and ``out`` is a folder that all of them share.
         say: is called with each line of progress.
@@ -104,7 +107,9 @@ def train(
             if not ranks.alone:
                 raise SettingError("several ranks need a folder for the run that all of them share", remedy="give out")
             out = stack.enter_context(TemporaryDirectory())
-        model = train_rank(recipe, data, out, resume=resume, keep_checkpoints=keep_checkpoints, ranks=ranks, say=say)
+        model = train_rank(
+            recipe, data, out, resume=resume, keep_checkpoints=keep_checkpoints, log=log, ranks=ranks, say=say
+        )
         return Model.load(out) if model is None else model
 
 
@@ -115,6 +120,7 @@ def train_rank(
     *,
     resume: bool = False,
     keep_checkpoints: bool = False,
+    log: Sequence[str] = (),
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model | None:
@@ -126,6 +132,7 @@ def train_rank(
     check_labels(recipe, data, say)
     _check_sources(recipe)
     folder = Path(out)
+    trackers = open_trackers(log, folder, recipe, say)
     with ExitStack() as lock:
         ranks.on_rank0(lambda: prepare_folder(folder, recipe, resume, lock))
         held = data if data.val is not None else _hold_out(recipe, data)
@@ -139,9 +146,10 @@ def train_rank(
             say(f"training on {device}")
         if not ranks.alone:
             say(f"{ranks.world} ranks, each with about {len(ranks.share(len(data.labels))):,} labels")
-        with RunLog(folder / "metrics.jsonl" if ranks.first else None, resume=resume) as log:
-            model = _Run(recipe, folder, identity, resume, log, ranks, say).model(held)
-        ranks.on_rank0(lambda: None if model is None else _save_model(model, folder / "model", say))
+        path = folder / "metrics.jsonl" if ranks.first else None
+        with RunLog(path, resume=resume, trackers=trackers if ranks.first else ()) as records:
+            model = _Run(recipe, folder, identity, resume, records, ranks, say).model(held)
+        ranks.on_rank0(lambda: None if model is None else _save_model(model, folder, say))
         if not keep_checkpoints:
             ranks.on_rank0(lambda: finish_folder(folder, identity))
         return model
@@ -152,9 +160,12 @@ def _hold_out(recipe: Recipe, data: Dataset) -> Dataset:
     return hold_out(data, share=chosen.validation, like_test=chosen.validation_like_test, seed=recipe.seed)
 
 
-def _save_model(model: Model, folder: Path, say: Callable[[str], None]) -> None:
+def _save_model(model: Model, run: Path, say: Callable[[str], None]) -> None:
+    """Write the model, and its card into the run as well."""
+    folder = run / "model"
     with changing(folder, say) if folder.exists() else nullcontext():  # a server may have it
         model.save(folder, overwrite=True)
+    write_readme(run, model, texts=True)
 
 
 @dataclass(frozen=True)
@@ -204,7 +215,9 @@ class _Run:
         if network is None:
             return None
         network.eval()
-        return Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion, thresholds=thresholds)
+        model = Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion, thresholds=thresholds)
+        model.about = describe(data, self.identity["data"], self.log.seconds, best["metrics"])
+        return model
 
     def train_stages(self, data: Dataset, part: str, epochs: Mapping[str, int]) -> _Trained:
         """Train all stages in order, each for its own number of epochs or those given."""
@@ -246,7 +259,11 @@ class _Run:
         kept = [] if source is None else carried_spaces(recipe.dense_heads, source)
         spaces = load_spaces(Path() if source is None else source / SPACES, kept, labels.size)
         if scored - {None} - set(kept):
-            built = build_spaces(recipe.spaces, _SpaceSources(self, recipe, data, source))
+            device = find_device(self.ranks.device(self.recipe.training.device))
+            built = build_spaces(
+                recipe.spaces,
+                SpaceSources(recipe, data, self.ranks, device, partial(self._encoders, recipe, data, source)),
+            )
             spaces |= {name: space for name, space in built.items() if name in scored and name not in kept}
         for head in recipe.dense_heads.values():
             if head.candidates is not None and head.candidates.graph:
@@ -311,44 +328,6 @@ class _Run:
         model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)
         fusion, top = _fuse(model, data, self.say) if recipe.predict.fused else (None, None)
         return network, fitted, fusion, fit_thresholds(model, data, top, self.say)
-
-
-@dataclass
-class _SpaceSources:
-    """See :class:`megalabel.network.spaces.SpaceSources`; vectors are those of the first encoder."""
-
-    run: _Run
-    recipe: Recipe
-    data: Dataset
-    source: Path | None
-
-    @property
-    def targets(self) -> sparse.csr_matrix:
-        return self.data.train.targets
-
-    @property
-    def seed(self) -> int:
-        return self.recipe.seed
-
-    def points(self) -> np.ndarray[Any, Any]:
-        return self._encode(self.data.train.texts, self.recipe.encoder.query_length)
-
-    def texts(self) -> np.ndarray[Any, Any]:
-        return self._encode(self.data.labels.texts, self.recipe.encoder.label_length)
-
-    def ngrams(self) -> sparse.csr_matrix:
-        return fit_ngrams(self.recipe.ngrams.options(), self.data).encode(self.data.train.texts)
-
-    def _encode(self, texts: Sequence[str], max_length: int | None) -> np.ndarray[Any, Any]:
-        """Return the vectors [n, d] of texts by the first encoder; every rank encodes its share."""
-        ranks, device = self.run.ranks, find_device(self.run.ranks.device(self.recipe.training.device))
-        name = next(iter(self.recipe.encoders))
-        encoder: Any = self.run._encoders(self.recipe, self.data, self.source)[name].to(device)
-        tokens = ranks.rank0_first(lambda: TextTokens.stored(texts, {name: encoder}))[name]
-        own = ranks.share(len(tokens))
-        part = encoder.encode(tokens.cut(own.start, own.stop), max_length=max_length)
-        vectors: np.ndarray[Any, Any] = ranks.gather(part, ranks.sizes(len(tokens))).numpy()
-        return vectors
 
 
 def _save_stage(

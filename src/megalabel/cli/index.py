@@ -66,7 +66,7 @@ def index(
         "searches": searches,
         "seed": seed,
     }
-    folder = find_model(run)
+    folder = find_model(run, change=True)
     with changing(folder, say):
         model = Model.load(folder, device=device)
         if drop:

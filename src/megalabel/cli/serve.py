@@ -99,7 +99,7 @@ def serve(
 
     with ExitStack() as locks:
         if save:
-            folder = find_model(run)
+            folder = find_model(run, change=True)
             settings = replace(settings, save=folder)
             locks.enter_context(changing(folder, say))
         model = Model.load(run, tail=tail, device=device, exact=exact)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
@@ -120,7 +119,7 @@ class Ensemble:
         """Evaluate on a data set, or on what :meth:`match` returned; ``annif`` adds what ``annif eval`` prints."""
         rows = data if isinstance(data, Matched) else self.match(data, split)
         hidden = [np.flatnonzero(np.isin(ids, rows.hidden)).tolist() for ids in self._known_ids()]
-        shown = [model.showing(replace(rows, hidden=own)) for model, own in zip(self.models, hidden, strict=True)]
+        shown = [model.hiding(own) for model, own in zip(self.models, hidden, strict=True)]
         joined = Ensemble(shown, self.by, self.depth)
         best = joined.search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
         return rows.measure(best.ids, annif=annif)

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from megalabel.data.dataset import Split
-from megalabel.errors import SettingError, nearest
+from megalabel.errors import DataError, SettingError, nearest
+from megalabel.model.about import read_about
 from megalabel.model.cut import make_cut, usable
 from megalabel.model.explain import Explanation, explain
+from megalabel.model.hub import OnHub
 from megalabel.model.index import Indexes, build_index
 from megalabel.model.labels import LabelState, LiveLabels
 from megalabel.model.match import Matched, match
 from megalabel.model.prediction import Prediction, as_predictions
 from megalabel.model.rank_fused import propose, rank_fused, rank_texts
 from megalabel.model.stats import LabelStats
-from megalabel.model.store import load_parts, save_model
+from megalabel.model.store import find_model, load_parts, save_model
 from megalabel.network.cascade import Cascade
 from megalabel.network.fit import Fitted
 from megalabel.network.queries import LabelMaker, QueryTexts
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Model"]
 
 
-class Model:
+class Model(OnHub):
     """Encoders, heads and labels, ready to use.
 
     Args:
@@ -98,6 +100,7 @@ class Model:
         start = LabelState(labels, stats, fitted, len(labels), np.unique(np.asarray(removed, dtype=np.int64)))
         self.live = LiveLabels(start, lambda: self._maker)
         self._start = start  # the trained labels
+        self.about: dict[str, Any] = {}  # for its card
         self.indexes = Indexes(self.label_side, indexes)
 
     @property
@@ -303,18 +306,18 @@ class Model:
             rows = Matched.of_split(self.state, data)
         else:
             rows = data if isinstance(data, Matched) else self.match(data, split)
-        best = self.showing(rows).search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
+        best = self.hiding(rows.hidden).search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
         return rows.measure(best.ids, annif=annif, scores=best.scores, thresholds=usable(self, heads)[0])
 
     def match(self, data: Dataset, split: str = "test") -> Matched:
         """Return the rows of a split over the labels of this model, matched by uid; its ``notes`` say what differs."""
         return match(self.state, data, split, None if data.points else self.train_rows)
 
-    def showing(self, rows: Matched) -> Model:
-        """Return this model without the labels that do not count in these rows."""
+    def hiding(self, ids: Sequence[int] | NDArray[np.int64]) -> Model:
+        """Return this model without some labels, in all searches; its labels no longer follow those of this one."""
         model = copy(self)
-        if len(rows.hidden):
-            model.live = LiveLabels(self.state.without(np.asarray(rows.hidden, dtype=np.int64)), lambda: self._maker)
+        if len(ids):
+            model.live = LiveLabels(self.state.without(np.asarray(ids, dtype=np.int64)), lambda: self._maker)
         return model
 
     def chosen_tail(self, tail: float | None) -> float:
@@ -396,4 +399,5 @@ class Model:
         model = cls(*parts)
         model.live.replay(saved, changes)
         model.tail = model.chosen_tail(tail)
+        model.about = read_about(find_model(folder))
         return model

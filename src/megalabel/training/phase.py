@@ -133,7 +133,7 @@ class Phase:
                     self.show.step(loss=result.loss, texts=result.queries)
                     self._write(
                         result.step, epoch=result.epoch, loss=result.loss, parts=result.parts, texts=result.queries,
-                        **result.statistics,
+                        rates=result.rates, **result.statistics,
                     )  # fmt: skip
                     if any(ranks.max_int(stopping(), time.monotonic() - saved > CHECKPOINT_SECONDS)):
                         loop.check_weights()
@@ -264,6 +264,7 @@ class Phase:
             "seconds": self._clock.seconds,
         }
         ranks = self.network.ranks
+        self.log.flush()
         save_checkpoint(self.folder, loop.step, tensors, state, loop.arrays(), rows=rows, ranks=ranks, tags=tags)
 
     def _restore(self, loop: Loop, checkpoint: Checkpoint) -> dict[str, Any]:
