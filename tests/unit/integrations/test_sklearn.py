@@ -57,7 +57,7 @@ def test_threshold_and_k(fitted):
 
 def clone_fitted(fitted, **settings):
     other = clone(fitted).set_params(**settings)
-    other.model_, other.classes_ = fitted.model_, fitted.classes_
+    other.__dict__ |= {name: value for name, value in vars(fitted).items() if name not in fitted.get_params()}
     return other
 
 
