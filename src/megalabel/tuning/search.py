@@ -240,9 +240,11 @@ class _Search:
             settings = {
                 key: settings[key] if key in settings else axis.draw(generator) for key, axis in self.space.items()
             }
+            if json.dumps(settings) in tried:
+                continue
+            tried.add(json.dumps(settings))
             with suppress(SettingError):  # settings that do not go together
-                known = json.dumps(settings) in tried or dump_recipe(self._recipe(settings)) == dump_recipe(self.base)
-                if not known:
+                if self._recipe(settings) != self.base:
                     return settings
         return None if number else {}
 
@@ -274,7 +276,7 @@ class _Search:
     def _line(self, trial: Trial) -> str:
         """Return how a trial ended, the best so far, and the time left."""
         best, name = self.ranked()[0], self.base.training.select
-        value = trial.end if trial.value is None else f"{name} {trial.value:.2f} after {trial.epoch} epochs"
+        value = trial.end if trial.value is None else f"{name} {trial.value:.2f} in epoch {trial.epoch}"
         value += "" if trial.value is None or trial.end == "done" else f", {trial.end}"
         left = self._spent() / len(self.done) * (self.trials - trial.number - 1)
         left = left if self.minutes is None else max(0.0, min(left, self.minutes * 60 - self._spent()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -127,8 +127,11 @@ def default_space(source: str, changes: Sequence[str] = ()) -> dict[str, Axis]:
     Learning rates and temperatures on a logarithmic range; epochs, batch size, mined negatives, positives, and the
     share of features that a bag leaves out as a few values. A value that the recipe refuses is left out.
 
-    >>> for key, axis in default_space("dexml-cpu").items():
+    >>> for key, axis in list(default_space("unidec-cpu").items())[:3]:
     ...     print(key, axis, sep=": ")
+    training.encoder.lr: 0.0002..0.005 log
+    training.tables.lr: 0.01..0.25 log
+    heads.dual.temperature.value: 0.017..0.15 log
     """
     space: dict[str, Axis] = {}
     for key, axis in _candidates(load_recipe(source, changes)):
@@ -146,7 +149,10 @@ def default_space(source: str, changes: Sequence[str] = ()) -> dict[str, Axis]:
 
 def change_of(key: str, value: Any) -> str:
     """Return ``key=value`` as ``--set`` takes it."""
-    return f"{key}={f'{value:.6e}' if isinstance(value, float) else json.dumps(value)}"
+    text = json.dumps(value)
+    if isinstance(value, float) and "." not in text:  # YAML takes 1e-05 for a text
+        text = text.replace("e", ".0e")
+    return f"{key}={text}"
 
 
 def _candidates(recipe: Recipe) -> Iterator[tuple[str, Axis]]:
