@@ -183,8 +183,13 @@ def _names(values: list[Any], separator: str | None) -> Targets:
 
 def _numbers(array: NDArray[Any]) -> Targets:
     """Read one number for every text, the number of its class."""
-    assert_all_finite(array, input_name="y")
-    check_classification_targets(array)
+    try:
+        assert_all_finite(array, input_name="y")
+        check_classification_targets(array)
+    except ValueError as error:
+        raise InputError(
+            str(error).strip().splitlines()[0], remedy="give names, or whole numbers of classes"
+        ) from error
     classes, columns = np.unique(array, return_inverse=True)
     ones = np.ones(len(columns), dtype=np.float32)
     relevant = sparse.csr_matrix((ones, columns, np.arange(len(columns) + 1)), shape=(len(columns), len(classes)))
@@ -206,8 +211,6 @@ def _indicator(matrix: Any, kind: Kind, dtype: np.dtype[Any], columns: list[str]
     """Read a matrix of 0 and 1."""
     values = matrix.data if kind == "sparse" else matrix
     if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
-        if values.dtype.kind == "f":
-            assert_all_finite(values, input_name="y")
         raise InputError("y has two dimensions, but is no indicator matrix of 0 and 1")
     relevant = sparse.csr_matrix(matrix, dtype=np.float32)
     relevant.eliminate_zeros()
