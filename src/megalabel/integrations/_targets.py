@@ -122,7 +122,8 @@ def read_targets(y: Any, separator: str | None = None) -> Targets:
         raise InputError("MegalabelClassifier requires y to be passed, but the target y is None")
     if separator is not None and not separator:
         raise InputError("separator is empty", remedy="give what stands between the names, or None")
-    matrix = sparse.csr_matrix(y) if sparse.issparse(y) else None
+    is_sparse = bool(sparse.issparse(y))
+    matrix = sparse.csr_matrix(y) if is_sparse else None
     array = _as_array(y) if matrix is None else None
     columns = [str(name) for name in y.columns] if hasattr(y, "columns") else None
     if array is not None and array.ndim == 2 and array.shape[1] == 1:
