@@ -77,7 +77,8 @@ class Features:
     def fingerprint(self) -> str:
         """Return a hash of everything the rows of a text depend on."""
         subwords = None if self.tokeniser is None else self.tokeniser.fingerprint()
-        document = json.dumps(["bag", _VERSION, self.sizes, self.ngrams, subwords, self.split])
+        split = [] if self.split == "spaces" else [self.split]  # the only one there was once
+        document = json.dumps(["bag", _VERSION, self.sizes, self.ngrams, subwords, *split])
         return blake2b(document.encode(), digest_size=16).hexdigest()
 
     def _chunk(self, texts: Sequence[str]) -> Tokens:
