@@ -21,6 +21,8 @@ from _architecture import PICTURE, draw_architecture, is_fresh, packages_text
 from _claims import claims_text
 from _figures import draw_figures, gradients_text, graph_text, pool_text
 from _gandalf import draw, label_features_text, study_text
+from _integrations import sklearn_checks_text
+from _multilingual import multilingual_text
 from _plan import measured_text, published_text, worked_text
 from _quality import NOTHING, load_quality, quality_short_text, quality_text, variants_text
 from _reliability import soak_text, statuses_text
@@ -237,6 +239,12 @@ def rag() -> str:
     return rag_text(stored, table, where(stored))
 
 
+def multilingual() -> str:
+    """Return how well labels are found in several scripts."""
+    stored = result("multilingual")
+    return multilingual_text(stored, table, where(stored))
+
+
 def serve() -> str:
     """Return the server under load."""
     stored = result("server")
@@ -440,6 +448,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "quality": quality,
     "quality_short": quality_short,
     "quality_variants": quality_variants,
+    "multilingual": multilingual,
     "plan_measured": plan_measured,
     "plan_published": partial(published_text, table),
     "plan_worked": partial(worked_text, table),
@@ -453,6 +462,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "threshold": threshold,
     "tree": tree,
     "serve": serve,
+    "sklearn_checks": partial(sklearn_checks_text, table),
     "soak": soak,
     "soak_statuses": soak_statuses,
     "systems_choices": partial(choices_text, table),

@@ -16,8 +16,7 @@ import torch
 
 from megalabel.data.hold_out import hold_out
 from megalabel.device import find_device
-from megalabel.errors import DataError, SettingError, nearest
-from megalabel.files import writing_folder
+from megalabel.errors import DataError, SettingError
 from megalabel.fusion import FusedScores, Fusion, TreeFusion
 from megalabel.model import LabelStats, Model
 from megalabel.model.about import describe, write_readme
@@ -28,11 +27,8 @@ from megalabel.model.store import (
     SPACES,
     carried_spaces,
     carry_heads,
-    check_weights,
     find_model,
     load_encoders,
-    save_encoders,
-    save_head_tensors,
 )
 from megalabel.network.fit import fit_heads
 from megalabel.network.spaces import LabelSpace, build_spaces, group_dataset, load_spaces, over_groups
@@ -40,6 +36,7 @@ from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import load_recipe
 from megalabel.recipes.schema import Recipe
+from megalabel.stages import check_sources, save_stage
 from megalabel.training.augment_train import augment_and_tell
 from megalabel.training.check_labels import check_labels
 from megalabel.training.display import display
@@ -60,7 +57,7 @@ if TYPE_CHECKING:
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Stage
 
-__all__ = ["train", "train_rank"]
+__all__ = ["train", "train_rank", "validate"]
 
 
 def train(
@@ -130,7 +127,7 @@ def train_rank(
     if not len(data.train):
         raise DataError(f"{data.name} has no train rows", remedy="these are rows to measure on")
     check_labels(recipe, data, say)
-    _check_sources(recipe)
+    check_sources(recipe)
     folder = Path(out)
     trackers = open_trackers(log, folder, recipe, say)
     with ExitStack() as lock:
@@ -153,6 +150,31 @@ def train_rank(
         if not keep_checkpoints:
             ranks.on_rank0(lambda: finish_folder(folder, identity))
         return model
+
+
+def validate(
+    recipe: Recipe,
+    data: Dataset,
+    out: str | PathLike[str],
+    *,
+    resume: bool = False,
+    watch: Callable[[int], None] = lambda epoch: None,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Train the stages once, on the train rows, and return the best evaluation on validation rows; no model is made.
+
+    ``watch`` is called with its epoch after each evaluation of the last stage, which is in ``metrics.jsonl`` by then;
+    what it raises ends the training.
+    """
+    find_device(recipe.training.device)
+    check_labels(recipe, data, say)
+    check_sources(recipe)
+    folder = Path(out)
+    with ExitStack() as lock:
+        prepare_folder(folder, recipe, resume, lock)
+        with RunLog(folder / "metrics.jsonl", resume=resume) as log:
+            run = _Run(recipe, folder, identify(recipe, data), resume, log, ALONE, say, watch)
+            return run.train_stages(augment_and_tell(recipe, data, say), "select", {}).best
 
 
 def _hold_out(recipe: Recipe, data: Dataset) -> Dataset:
@@ -188,6 +210,7 @@ class _Run:
     log: RunLog
     ranks: Ranks
     say: Callable[[str], None]
+    watch: Callable[[int], None] = lambda epoch: None  # called after each evaluation of the last stage
 
     def model(self, data: Dataset) -> Model | None:
         """Train and return the model, on rank 0."""
@@ -224,19 +247,21 @@ class _Run:
         folders: dict[str, Path] = {}
         lengths: dict[str, int] = {}
         trained: list[tuple[Phase, dict[str, Any]]] = []
-        for stage, recipe in self.recipe.stage_recipes():
+        stages = self.recipe.stage_recipes()
+        for stage, recipe in stages:
             trained.clear()  # the next stage needs the memory
             name = f"{part}-{stage.name}" if self.recipe.stages else part
             source = self._source(recipe, folders)
             known, staged = self._spaces(stage, recipe, data, source)
             spaces = known if recipe.space is None else over_groups(known, recipe.space)
             count = epochs.get(stage.name, recipe.training.epochs)
-            trained.append(self._phase(recipe, staged, spaces, name, count, source))
+            watch = self.watch if stage is stages[-1][0] else (lambda epoch: None)
+            trained.append(self._phase(recipe, staged, spaces, name, count, source, watch))
             epoch = trained[0][1]["epoch"]
             lengths[stage.name] = epoch if epoch > 0 else count
             if self.recipe.stages:
                 folders[stage.name] = self.folder / "stages" / name
-                self.ranks.on_rank0(partial(_save_stage, *trained[0], known, folders[stage.name], stage.drop))
+                self.ranks.on_rank0(partial(save_stage, *trained[0], known, folders[stage.name], stage.drop))
         return _Trained(*trained[0], lengths)
 
     def _source(self, recipe: Recipe, folders: Mapping[str, Path]) -> Path | None:
@@ -296,6 +321,7 @@ class _Run:
         name: str,
         epochs: int,
         source: Path | None,
+        watch: Callable[[int], None],
     ) -> tuple[Phase, dict[str, Any]]:
         torch.manual_seed(recipe.seed)
         encoders = self._encoders(recipe, data, source)
@@ -313,7 +339,7 @@ class _Run:
             phase = Phase(
                 recipe=recipe, data=data, network=network, texts=texts, folder=self.folder / "checkpoints" / name,
                 epochs=epochs, select=name.startswith("select"), log=self.log, show=show, name=name,
-                identity=self.identity, carried=carried,
+                identity=self.identity, carried=carried, watch=watch,
             )  # fmt: skip
             return phase, phase.run(resume=self.resume)
 
@@ -328,19 +354,6 @@ class _Run:
         model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)
         fusion, top = _fuse(model, data, self.say) if recipe.predict.fused else (None, None)
         return network, fitted, fusion, fit_thresholds(model, data, top, self.say)
-
-
-def _save_stage(
-    phase: Phase, best: dict[str, Any], spaces: Mapping[str, LabelSpace], folder: Path, drop: Sequence[str]
-) -> None:
-    """Write what the next stages may take over."""
-    network = phase.whole(best)
-    with writing_folder(folder, overwrite=True) as place:
-        for name, space in spaces.items():
-            if space.members is not None:
-                space.save(place / SPACES / name)
-        save_encoders(network, place, drop)
-        save_head_tensors(network, place, drop)
 
 
 def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> tuple[FusedScores, TopK]:
@@ -358,17 +371,3 @@ def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> tuple[Fuse
     fusion = TreeFusion.fit(*rows, beta=predict.beta) if predict.weights == "tree" else Fusion.fit(*rows)
     say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
     return fusion, fusion.rank(scores, ids, model.fitted.counts, min(DEPTH, predict.candidates))
-
-
-def _check_sources(recipe: Recipe) -> None:
-    """Refuse a stage that begins from what is neither an earlier stage nor a saved model, whole and undamaged."""
-    earlier: list[str] = []
-    for stage, staged in recipe.stage_recipes():
-        wanted = staged.init_from
-        if wanted is not None and wanted not in earlier:
-            if not Path(wanted).exists():
-                hint = nearest(wanted, earlier) if earlier else "give the folder of a finished run"
-                what = f"stage {stage.name}: init_from is {wanted!r}, which is neither an earlier stage nor a run"
-                raise SettingError(what, remedy=hint)
-            check_weights(find_model(wanted))
-        earlier.append(stage.name)

@@ -23,6 +23,7 @@ from megalabel.cli.recipes import recipes, show
 from megalabel.cli.reproduce import reproduce
 from megalabel.cli.serve import serve
 from megalabel.cli.train import train
+from megalabel.cli.tune import tune
 
 __all__ = ["app"]
 
@@ -72,6 +73,7 @@ app.command(rich_help_panel=_DATA)(graph)
 app.add_typer(cache_app, name="cache", rich_help_panel=_DATA)
 app.command(rich_help_panel=_TRAIN)(plan)
 app.command(rich_help_panel=_TRAIN)(train)
+app.command(rich_help_panel=_TRAIN)(tune)
 app.command(rich_help_panel=_TRAIN)(evaluate)
 app.command(rich_help_panel=_TRAIN)(compare)
 app.command(rich_help_panel=_TRAIN)(reproduce)

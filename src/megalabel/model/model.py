@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from megalabel.data.dataset import Split
-from megalabel.errors import DataError, SettingError, nearest
+from megalabel.errors import SettingError, nearest
 from megalabel.model.about import read_about
 from megalabel.model.cut import make_cut, usable
 from megalabel.model.explain import Explanation, explain

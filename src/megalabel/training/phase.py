@@ -102,6 +102,7 @@ class Phase:
     name: str
     identity: dict[str, str]  # what a resumed run must share
     carried: Sequence[str] = ()  # heads whose weights come from an earlier stage or run
+    watch: Callable[[int], None] = lambda epoch: None  # called with the epoch of each evaluation, once it is saved
 
     def run(self, *, resume: bool) -> dict[str, Any]:
         """Train, load the selected state into the network, and return the best evaluation."""
@@ -146,6 +147,8 @@ class Phase:
                 self._save(loop, best, tags=["best"] * better + ["done"] * ended)
                 saved = time.monotonic()
                 self._stop(stopping())
+                if self.select and best["epoch"] >= 0:
+                    self.watch(loop.epoch)
         if self.select and best["epoch"] >= 0:
             load_weights(self.network, self._selected(best, ranks), averaged=True)
         else:
