@@ -11,16 +11,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from megalabel.data.hold_out import hold_out
 from megalabel.device import find_device
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.files import writing_folder
-from megalabel.fusion import FusedScores, Fusion, TreeFusion
 from megalabel.model import LabelStats, Model
 from megalabel.model.changing import changing
+from megalabel.model.fit_fusion import fit_fusion
 from megalabel.model.store import (
     ENCODERS,
     SPACES,
@@ -49,10 +48,12 @@ from megalabel.training.run_log import RunLog
 from megalabel.types import LABELS
 
 if TYPE_CHECKING:
+    import numpy as np
     from scipy import sparse
     from torch import nn
 
     from megalabel.data.dataset import Dataset
+    from megalabel.fusion import FusedScores
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Stage
@@ -307,7 +308,7 @@ class _Run:
         if weights is None or not recipe.predict.fused:
             return network, fitted, None
         model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)
-        return network, fitted, _fuse(model, data, self.say)
+        return network, fitted, fit_fusion(model, data, self.say)
 
 
 @dataclass
@@ -359,23 +360,6 @@ def _save_stage(
                 space.save(place / SPACES / name)
         save_encoders(network, place, drop)
         save_head_tensors(network, place, drop)
-
-
-def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> FusedScores:
-    """Fit the fusion of all heads on the validation rows.
-
-    Rows that carry the only point of a label are never held out, so such a label cannot be right in a row that was:
-    there it is no candidate, so that rare labels do not look worse than they are.
-    """
-    val = data.split("val")
-    ids, scores = model.candidates(val.texts, val.excluded())
-    if data.before is not None:
-        ids = np.where((ids >= 0) & (data.counts[ids] > 1), ids, -1)
-    rows = scores, ids, val.targets, model.fitted.counts
-    predict = model.recipe.predict
-    fusion = TreeFusion.fit(*rows, beta=predict.beta) if predict.weights == "tree" else Fusion.fit(*rows)
-    say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
-    return fusion
 
 
 def _check_sources(recipe: Recipe) -> None:
