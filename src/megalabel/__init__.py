@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from megalabel.model import Ensemble, Model
     from megalabel.trainer import train
     from megalabel.types import Batch, Targets, TopK
+    from megalabel.updater import update
 
 _HOME = {
     "Batch": "megalabel.types",
@@ -42,6 +43,7 @@ _HOME = {
     "save": "megalabel.data.save",
     "to_frames": "megalabel.data.formats.objects",
     "train": "megalabel.trainer",
+    "update": "megalabel.updater",
 }
 _PACKAGES = ("augment", "data", "encoders", "errors", "graphs", "index", "losses", "metrics", "report", "types")
 
@@ -62,6 +64,7 @@ __all__ = [  # noqa: RUF022 - __version__ reads better first
     "save",
     "to_frames",
     "train",
+    "update",
 ]
 
 

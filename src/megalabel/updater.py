@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from megalabel.batching import generator
-from megalabel.data.dataset import Dataset
+from megalabel.data.dataset import Dataset, Labels
+from megalabel.data.formats import Options
 from megalabel.data.hold_out import hold_out_rows
+from megalabel.data.load import load
 from megalabel.errors import DataError, SettingError
 from megalabel.files import check_target, writing, writing_folder
 from megalabel.metrics.measure import measure
@@ -25,8 +27,8 @@ from megalabel.model import LabelStats, Model
 from megalabel.model.changing import changing
 from megalabel.model.fit_fusion import fit_fusion
 from megalabel.model.grown import grown_network
-from megalabel.model.merge_rows import MergedRows, merge_rows
-from megalabel.model.store import find_model
+from megalabel.model.merge_rows import merge_rows
+from megalabel.model.store import find_model, read_labels
 from megalabel.network.fit import fit_heads
 from megalabel.training.display import display
 from megalabel.training.phase import Phase, Texts
@@ -40,13 +42,34 @@ if TYPE_CHECKING:
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Recipe
 
-__all__ = ["HISTORY", "SHOWN", "Updated", "update", "update_run"]
+__all__ = ["HISTORY", "UpdateSettings", "Updated", "load_rows", "update", "update_run"]
 
 HISTORY = "updates.jsonl"  # in a run folder: one line per update
 SHOWN = ("P@1", "P@5", "nDCG@5", "PSP@1", "PSP@5")  # metrics in the history
 FEWEST = 100  # validation rows; with fewer, weights and fusion stay as they are
 _BATCHES = 8  # per epoch, at least: a few rows get smaller batches
 _OLD = 512  # old rows mixed in, at least
+
+
+@dataclass(frozen=True)
+class UpdateSettings:
+    """See :func:`update`."""
+
+    epochs: int = 2
+    rate: float = 0.5
+    mix: float = 2.0
+    validation: float = 0.3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise SettingError(f"epochs must be at least 1, not {self.epochs}")
+        if not 0 < self.rate < np.inf:
+            raise SettingError(f"rate must be above 0, not {self.rate}")
+        if not 0 <= self.mix < np.inf:
+            raise SettingError(f"mix must be at least 0, not {self.mix}")
+        if not 0 <= self.validation < 1:
+            raise SettingError(f"validation must lie in 0 to 1, not {self.validation}")
 
 
 @dataclass(frozen=True)
@@ -64,14 +87,14 @@ class Updated:
 
 def update(
     run: str | PathLike[str],
-    data: Dataset,
+    data: Dataset | str | PathLike[str],
     out: str | PathLike[str] | None = None,
     *,
-    epochs: int = 2,
-    rate: float = 0.5,
-    mix: float = 2.0,
-    validation: float = 0.3,
-    seed: int = 0,
+    epochs: int = UpdateSettings.epochs,
+    rate: float = UpdateSettings.rate,
+    mix: float = UpdateSettings.mix,
+    validation: float = UpdateSettings.validation,
+    seed: int = UpdateSettings.seed,
     device: str = "auto",
     say: Callable[[str], None] = lambda line: None,
 ) -> Model:
@@ -86,8 +109,7 @@ def update(
 
     Args:
         run: a run folder or a saved model.
-        data: the rows; train and validation rows of a data set, all rows of a table of test rows. Test rows of a data
-            set are never learnt from.
+        data: the rows: a table, all of whose rows are new, or a data set, whose test rows are never learnt from.
         out: a folder for the updated model; by default, it replaces the old one. It does so completely or not at all.
         epochs: passes over the new rows.
         rate: the recipe's learning rates are multiplied by this.
@@ -107,8 +129,23 @@ def update(
     >>> "a new text" in model.train_rows.texts
     True
     """
-    settings = _Settings(epochs, rate, mix, validation, seed)
-    return update_run(run, data, out, settings=settings, device=device, say=say).model
+    settings = UpdateSettings(epochs, rate, mix, validation, seed)
+    rows = data if isinstance(data, Dataset) else load_rows(run, data, Options(), say=say)
+    return update_run(run, rows, out, settings=settings, device=device, say=say).model
+
+
+def load_rows(
+    run: str | PathLike[str],
+    source: str | PathLike[str],
+    options: Options,
+    *,
+    format: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Dataset:
+    """Return new rows for a run as a data set; all rows of one table without a column ``split`` are its test rows."""
+    rows = read_labels(run)
+    known = Labels([row["text"] for row in rows], [row["uid"] for row in rows])
+    return load(source, format=format, options=replace(options, rows="test", known=known), say=say)
 
 
 def update_run(
@@ -116,7 +153,7 @@ def update_run(
     data: Dataset,
     out: str | PathLike[str] | None = None,
     *,
-    settings: _Settings,
+    settings: UpdateSettings,
     device: str = "auto",
     say: Callable[[str], None] = lambda line: None,
 ) -> Updated:
@@ -162,27 +199,6 @@ def _history(home: Path) -> bytes:
         return b""
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """See :func:`update`."""
-
-    epochs: int
-    rate: float
-    mix: float
-    validation: float
-    seed: int
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise SettingError(f"epochs must be at least 1, not {self.epochs}")
-        if not 0 < self.rate < np.inf:
-            raise SettingError(f"rate must be above 0, not {self.rate}")
-        if not 0 <= self.mix < np.inf:
-            raise SettingError(f"mix must be at least 0, not {self.mix}")
-        if not 0 <= self.validation < 1:
-            raise SettingError(f"validation must lie in 0 to 1, not {self.validation}")
-
-
 @dataclass
 class _Learnt:
     """What is learnt from some rows: the parts of a model."""
@@ -197,7 +213,7 @@ class _Update:
     """One update: rows merged, learnt, measured."""
 
     def __init__(
-        self, model: Model, place: Path, data: Dataset, settings: _Settings, say: Callable[[str], None]
+        self, model: Model, place: Path, data: Dataset, settings: UpdateSettings, say: Callable[[str], None]
     ) -> None:
         self.old, self.settings, self.say = model, settings, say
         self.history: dict[str, Any] = {}
@@ -234,15 +250,14 @@ class _Update:
         self.history |= {
             "rows": {"new": len(merged.fresh), "corrected": len(merged.corrected), "all": len(merged.split)},
             "labels": {"new": len(merged.new), "all": len(updated.labels)},
-            "settings": vars(self.settings),
+            "settings": asdict(self.settings),
         }
         return updated
 
     def _whole(self) -> Dataset:
         """Return all rows as a data set; its test rows are never looked at, but a data set must have some."""
         merged, old = self.merged, self.old
-        labels = replace(old.labels, texts=[*old.labels.texts, *merged.new.texts],
-                         uids=[*old.labels.uids, *merged.new.uids])  # fmt: skip
+        labels = Labels([*old.labels.texts, *merged.new.texts], [*old.labels.uids, *merged.new.uids])
         some = merged.split.rows(merged.changed if len(merged.changed) else np.arange(1))
         return Dataset(merged.split, some, labels, name=self.name, propensity=old.stats.propensity)
 
@@ -331,7 +346,7 @@ class _Update:
         self.history["validation"] = {"rows": len(data.val), "before": before, "after": after}
 
 
-def _short(recipe: Recipe, settings: _Settings, items: int) -> Recipe:
+def _short(recipe: Recipe, settings: UpdateSettings, items: int) -> Recipe:
     """Return the recipe for a few epochs from where the network is."""
     training, batching = recipe.training, recipe.batching
     rates = {

@@ -12,9 +12,9 @@ from megalabel.heads.memory import Memory
 from megalabel.heads.neighbours import NeighboursHead, NeighboursSettings
 from megalabel.heads.overlap import Overlap
 from megalabel.heads.shared import SharedHead, SharedSettings
+from megalabel.heads.sparse.hard_negatives import hard_negatives
 from megalabel.heads.text import TextHead, TextSettings
 from megalabel.heads.text_free import TextFreeHead, TextFreeSettings
-from megalabel.heads.sparse.hard_negatives import hard_negatives
 from megalabel.heads.tree import Tree
 
 __all__ = [
