@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from megalabel.errors import MegalabelError
     from megalabel.metrics.evaluate import evaluate
     from megalabel.model import Ensemble, Model
+    from megalabel.model.predict_frame import predict_frame
     from megalabel.trainer import train
     from megalabel.types import Batch, Targets, TopK
     from megalabel.updater import update
@@ -40,6 +41,7 @@ _HOME = {
     "evaluate": "megalabel.metrics.evaluate",
     "from_frames": "megalabel.data.formats.objects",
     "load": "megalabel.data.load",
+    "predict_frame": "megalabel.model.predict_frame",
     "save": "megalabel.data.save",
     "to_frames": "megalabel.data.formats.objects",
     "train": "megalabel.trainer",
@@ -61,6 +63,7 @@ __all__ = [  # noqa: RUF022 - __version__ reads better first
     "evaluate",
     "from_frames",
     "load",
+    "predict_frame",
     "save",
     "to_frames",
     "train",
