@@ -34,7 +34,7 @@ METRICS = ("P@1", "P@5", "nDCG@5", "PSP@1", "PSP@5")
 
 
 def part_of(data: Dataset, rows: int | None, seed: int) -> Dataset:
-    """Return the set with at most so many train rows, and a fitting share of validation rows, over the labels they have."""
+    """Return the set with at most so many train rows and as large a share of validation rows, over their labels."""
     if rows is None or rows >= len(data.train):
         return data
     rng = np.random.default_rng(seed)
@@ -125,8 +125,10 @@ def main() -> int:
             for seed in options.seed:
                 row = Row(recipe, recipe, tuple(options.changes))
                 result = row_of(options.out, row, data, seed, __file__, rows=options.rows)
-                told = ", ".join(f"{way} P@1 {result[way]['metrics']['P@1']:.2f} in {result[way]['cpu_seconds']:.0f} CPU s"
-                                 for way in ("before", "updated", "anew"))  # fmt: skip
+                told = ", ".join(
+                    f"{way} P@1 {result[way]['metrics']['P@1']:.2f} in {result[way]['cpu_seconds']:.0f} CPU s"
+                    for way in ("before", "updated", "anew")
+                )
                 print(f"{result['data']}, seed {seed}, {recipe}: {told}", flush=True)
     return 0
 

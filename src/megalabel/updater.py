@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Recipe
 
-__all__ = ["HISTORY", "UpdateSettings", "Updated", "load_rows", "update", "update_run"]
+__all__ = ["HISTORY", "UpdateSettings", "Updated", "load_rows", "save_updated", "update", "update_run"]
 
 HISTORY = "updates.jsonl"  # in a run folder: one line per update
 SHOWN = ("P@1", "P@5", "nDCG@5", "PSP@1", "PSP@5")  # metrics in the history
@@ -163,7 +163,7 @@ def update_run(
         raise SettingError("a model is updated by one process", remedy="start it without torchrun")
     if out is not None:
         check_target(out)
-    home, place = Path(run), find_model(run)
+    place = find_model(run)
     with ExitStack() as stack:
         if out is None:
             stack.enter_context(changing(place, say))  # until it is saved: no other change of it is lost
@@ -176,20 +176,26 @@ def update_run(
             **update.history,
             "seconds": round(time.perf_counter() - start, 1),
         }
-        lines = _history(home)
-        line = json.dumps(history, ensure_ascii=False).encode() + b"\n"
-        if out is None:
-            updated.save(place, overwrite=True)
-            if place != home:
-                with writing(home / HISTORY) as stream:
-                    stream.write(lines + line)
-        else:
-            with writing_folder(out) as folder:
-                updated.save(folder / "model")
-                if (home / "recipe.yaml").is_file() and place != home:
-                    (folder / "recipe.yaml").write_bytes((home / "recipe.yaml").read_bytes())
-                (folder / HISTORY).write_bytes(lines + line)
-    return Updated(updated, history)
+        done = Updated(updated, history)
+        save_updated(done, run, out)
+    return done
+
+
+def save_updated(updated: Updated, run: str | PathLike[str], out: str | PathLike[str] | None = None) -> None:
+    """Write an updated model in place of the one of the run, or into another folder, and the line of its history."""
+    home, place, model = Path(run), find_model(run), updated.model
+    lines = _history(home) + json.dumps(updated.history, ensure_ascii=False).encode() + b"\n"
+    if out is None:
+        model.save(place, overwrite=True)
+        if place != home:
+            with writing(home / HISTORY) as stream:
+                stream.write(lines)
+        return
+    with writing_folder(out) as folder:
+        model.save(folder / "model")
+        if (home / "recipe.yaml").is_file() and place != home:
+            (folder / "recipe.yaml").write_bytes((home / "recipe.yaml").read_bytes())
+        (folder / HISTORY).write_bytes(lines)
 
 
 def _history(home: Path) -> bytes:
