@@ -20,8 +20,9 @@ from megalabel.data.dataset import Dataset, Labels
 from megalabel.data.formats import Options
 from megalabel.data.hold_out import hold_out_rows
 from megalabel.data.load import load
+from megalabel.disk import remove_abandoned
 from megalabel.errors import DataError, SettingError
-from megalabel.files import check_target, writing, writing_folder
+from megalabel.files import check_target, json_rows, writing, writing_folder
 from megalabel.metrics.measure import measure
 from megalabel.model import LabelStats, Model
 from megalabel.model.changing import changing
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Recipe
 
-__all__ = ["HISTORY", "UpdateSettings", "Updated", "load_rows", "save_updated", "update", "update_run"]
+__all__ = ["HISTORY", "UpdateSettings", "Updated", "load_rows", "read_history", "save_updated", "update", "update_run"]
 
 HISTORY = "updates.jsonl"  # in a run folder: one line per update
 SHOWN = ("P@1", "P@5", "nDCG@5", "PSP@1", "PSP@5")  # metrics in the history
@@ -184,7 +185,8 @@ def update_run(
 def save_updated(updated: Updated, run: str | PathLike[str], out: str | PathLike[str] | None = None) -> None:
     """Write an updated model in place of the one of the run, or into another folder, and the line of its history."""
     home, place, model = Path(run), find_model(run), updated.model
-    lines = _history(home) + json.dumps(updated.history, ensure_ascii=False).encode() + b"\n"
+    history = [*read_history(home), updated.history]
+    lines = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in history)
     if out is None:
         model.save(place, overwrite=True)
         if place != home:
@@ -198,11 +200,11 @@ def save_updated(updated: Updated, run: str | PathLike[str], out: str | PathLike
         (folder / HISTORY).write_bytes(lines)
 
 
-def _history(home: Path) -> bytes:
-    try:
-        return (home / HISTORY).read_bytes()
-    except FileNotFoundError:
-        return b""
+def read_history(run: str | PathLike[str]) -> list[dict[str, Any]]:
+    """Return what the updates of a run wrote, the first one first."""
+    path = Path(run) / HISTORY
+    remove_abandoned(path.resolve())
+    return [row for _, row in json_rows(path)] if path.exists() else []
 
 
 @dataclass
