@@ -49,15 +49,15 @@ HISTORY = "updates.jsonl"  # in a run folder: one line per update
 SHOWN = ("P@1", "P@5", "nDCG@5", "PSP@1", "PSP@5")  # metrics in the history
 FEWEST = 100  # validation rows; with fewer, weights and fusion stay as they are
 _BATCHES = 8  # per epoch, at least: a few rows get smaller batches
-_OLD = 512  # old rows mixed in, at least
+_OLD = 256  # old rows mixed in, at least
 
 
 @dataclass(frozen=True)
 class UpdateSettings:
     """See :func:`update`."""
 
-    epochs: int = 2
-    rate: float = 0.5
+    epochs: int = 1
+    rate: float = 0.1
     mix: float = 2.0
     validation: float = 0.3
     seed: int = 0

@@ -32,8 +32,8 @@ def update(
     out: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Write the updated model here, and leave the old one.")
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes of the network over the new rows.")] = 2,
-    rate: Annotated[float, typer.Option(help="The recipe's learning rates are multiplied by this.")] = 0.5,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes of the network over the new rows.")] = 1,
+    rate: Annotated[float, typer.Option(help="The recipe's learning rates are multiplied by this.")] = 0.1,
     mix: Annotated[float, typer.Option(min=0, help="Old rows in each epoch, for each new one.")] = 2.0,
     validation: Annotated[
         float, typer.Option(min=0, help="Share of the new texts to measure on; 0 measures nothing.")

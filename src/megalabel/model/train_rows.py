@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from scipy import sparse
@@ -67,7 +67,7 @@ class TrainRows:
         ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
         flat = np.frombuffer(b"".join(encoded), dtype=np.uint8)
         targets = sparse.csr_matrix(self.targets, dtype=np.float32)
-        arrays = {"bytes": flat, "ends": ends, "filter": self.filter, "held": self.held}
+        arrays: dict[str, NDArray[Any]] = {"bytes": flat, "ends": ends, "filter": self.filter, "held": self.held}
         write_part(folder, NAME, {"kind": NAME}, arrays | pack("targets", targets))
 
     @classmethod
