@@ -61,7 +61,7 @@ step 8. evaluate on new rows
 megalabel evaluate run --data fresh.csv --separator '|'
 
 step 9. serve
-megalabel serve run --port 0 2> serve.log &
+megalabel serve run --port 0 > serve.log 2>&1 &
 server=$!
 trap 'kill $server 2> /dev/null || true' EXIT
 python - <<'PYTHON'
@@ -70,10 +70,7 @@ import re
 import time
 import urllib.request
 
-for _ in range(600):
-    found = re.search(r"http://127\.0\.0\.1:\d+", open("serve.log").read())
-    if found:
-        break
+while not (found := re.search(r"http://127\.0\.0\.1:\d+", open("serve.log").read())):
     time.sleep(0.1)
 body = json.dumps({"texts": ["inverse of a square matrix"], "k": 3}).encode()
 request = urllib.request.Request(f"{found[0]}/predict", body, {"Content-Type": "application/json"})
