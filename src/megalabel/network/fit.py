@@ -116,8 +116,8 @@ def fit_heads(
         else:
             fitted[name] = settings.refit(source, known[name], touched)
     train = data.train if data.before is None else data.before.train
-    known = train.without(train.filter).targets
-    counts = np.bincount(known.indices, minlength=len(data.labels)).astype(np.int64)
+    counted = train.without(train.filter).targets
+    counts = np.bincount(counted.indices, minlength=len(data.labels)).astype(np.int64)
     return Fitted(counts, fitted, encoder)
 
 
