@@ -31,7 +31,7 @@ from _search import search_text
 from _serve import serve_text
 from _systems import choices_text, order_text, stages_text
 from _systems import measured_text as systems_measured_text
-from _use import rag_text, zero_shot_text
+from _use import rag_text, update_text, zero_shot_text
 
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -225,6 +225,12 @@ def training() -> str:
         f"Building the pool takes {pool['share_of_step']:.1%} of a step of `{pool['recipe']}` "
         f"({pool['pool_size']:,.0f} labels for {pool['batch_size']:,} texts of {pool['data']}, {where(pool)}).\n"
     )
+
+
+def update() -> str:
+    """Return an update beside training anew."""
+    stored = result("update")
+    return update_text(stored, table, where(stored))
 
 
 def zero_shot() -> str:
@@ -472,6 +478,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "tokens": tokens,
     "training": training,
     "unidec": unidec,
+    "update": update,
     "zero_shot": zero_shot,
     **{f"ablation_{name}": partial(ablation, name) for name in TABLES},
 }

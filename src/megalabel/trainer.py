@@ -11,17 +11,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from megalabel.data.hold_out import hold_out
 from megalabel.device import find_device
 from megalabel.errors import DataError, SettingError
-from megalabel.fusion import FusedScores, Fusion, TreeFusion
 from megalabel.model import LabelStats, Model
 from megalabel.model.about import describe, write_readme
 from megalabel.model.changing import changing
-from megalabel.model.cut import DEPTH, fit_thresholds
+from megalabel.model.cut import fit_thresholds
+from megalabel.model.fit_fusion import fit_fusion
 from megalabel.model.store import (
     ENCODERS,
     SPACES,
@@ -46,12 +45,13 @@ from megalabel.training.run_folder import finish_folder, identify, is_finished, 
 from megalabel.training.run_log import RunLog
 from megalabel.training.space_sources import SpaceSources
 from megalabel.training.trackers import open_trackers
-from megalabel.types import LABELS, TopK
+from megalabel.types import LABELS
 
 if TYPE_CHECKING:
     from torch import nn
 
     from megalabel.data.dataset import Dataset
+    from megalabel.fusion import FusedScores
     from megalabel.metrics.thresholds import Thresholds
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
@@ -352,22 +352,5 @@ class _Run:
         if weights is None:
             return network, fitted, None, None
         model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)
-        fusion, top = _fuse(model, data, self.say) if recipe.predict.fused else (None, None)
+        fusion, top = fit_fusion(model, data, self.say) if recipe.predict.fused else (None, None)
         return network, fitted, fusion, fit_thresholds(model, data, top, self.say)
-
-
-def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> tuple[FusedScores, TopK]:
-    """Fit the fusion of all heads on the validation rows; return it with the best labels of these rows.
-
-    Rows that carry the only point of a label are never held out, so such a label cannot be right in a row that was:
-    there it is no candidate, so that rare labels do not look worse than they are.
-    """
-    val = data.split("val")
-    ids, scores = model.candidates(val.texts, val.excluded())
-    if data.before is not None:
-        ids = np.where((ids >= 0) & (data.counts[ids] > 1), ids, -1)
-    rows = scores, ids, val.targets, model.fitted.counts
-    predict = model.recipe.predict
-    fusion = TreeFusion.fit(*rows, beta=predict.beta) if predict.weights == "tree" else Fusion.fit(*rows)
-    say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
-    return fusion, fusion.rank(scores, ids, model.fitted.counts, min(DEPTH, predict.candidates))

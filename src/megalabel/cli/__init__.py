@@ -24,6 +24,7 @@ from megalabel.cli.reproduce import reproduce
 from megalabel.cli.serve import serve
 from megalabel.cli.train import train
 from megalabel.cli.tune import tune
+from megalabel.cli.update import update
 
 __all__ = ["app"]
 
@@ -80,6 +81,7 @@ app.command(rich_help_panel=_TRAIN)(reproduce)
 app.command(rich_help_panel=_USE)(predict)
 app.command(rich_help_panel=_USE)(explain)
 app.add_typer(labels_app, name="labels", rich_help_panel=_USE)
+app.command(rich_help_panel=_USE)(update)
 app.command(rich_help_panel=_USE)(index)
 app.command(rich_help_panel=_USE)(serve)
 app.command(rich_help_panel=_SHARE)(export)

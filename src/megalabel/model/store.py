@@ -26,6 +26,7 @@ from megalabel.fusion import FusedScores, read_fusion
 from megalabel.metrics.thresholds import Thresholds
 from megalabel.model.about import write_about
 from megalabel.model.card import check_card, check_heads, check_labels
+from megalabel.model.grown import fill_heads
 from megalabel.model.hashes import check_files, files_in, seal_of, sha256_of
 from megalabel.model.hub import download, hub_name
 from megalabel.model.index import INDEX, load_indexes
@@ -185,16 +186,8 @@ def _load_parts(place: Path, device: str, *, exact: bool) -> tuple[Parts, int, l
     fusion = None if card["fusion"] is None else read_fusion(card["fusion"])
     fitted = Fitted.load(place / FITTED, recipe.heads)
     check_heads(card, list(recipe.dense_heads), list(fitted.heads), place / "model.json")
-    tensors = load_head_tensors(place)
-    for name in network.heads:
-        prefix = f"heads.{name}."
-        network.head(name).resize({key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)})
-    wanted = network.stored_heads()
-    if {name: value.shape for name, value in tensors.items()} != {name: value.shape for name, value in wanted.items()}:
+    if not fill_heads(network, load_head_tensors(place)):
         raise DataError("the weights do not fit the recipe", path=place / HEADS)
-    with torch.no_grad():
-        for name, value in wanted.items():
-            value.copy_(tensors[name])
     network.to(chosen).eval()
     cards = [] if exact else card.get("index", [])
     indexes = [index.to(chosen) for index in load_indexes(place / INDEX, cards, list(network.heads), len(labels))]
