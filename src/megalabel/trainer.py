@@ -288,8 +288,7 @@ class _Run:
             parts = ", ".join([*recipe.encoders, *recipe.dense_heads])
             raise SettingError(f"init_from {recipe.init_from} has no weights for {parts}", remedy="use its names")
         texts = self.ranks.rank0_first(lambda: Texts.of(data, encoders))
-        items = recipe.batching.epoch_items(data.train.targets)
-        steps = -(-items // recipe.batching.size(items)) * epochs
+        steps = recipe.batching.steps(data.train) * epochs
         with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:
             phase = Phase(
                 recipe=recipe, data=data, network=network, texts=texts, folder=self.folder / "checkpoints" / name,

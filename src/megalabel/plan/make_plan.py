@@ -18,8 +18,9 @@ from megalabel.plan.machine import BANDWIDTH, Machine, gpu_memory, has_gpu, main
 from megalabel.plan.memory import largest_stage
 from megalabel.plan.numbers import show_bytes
 from megalabel.plan.published import PublishedCost, nearest_published
+from megalabel.plan.sizes import Sizes
 from megalabel.plan.work import work
-from megalabel.plan.workload import Sizes, Workload
+from megalabel.plan.workload import Workload
 from megalabel.recipes.load_recipe import load_recipe
 
 if TYPE_CHECKING:

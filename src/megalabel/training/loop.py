@@ -91,7 +91,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         settings = self.recipe.batching
-        items = settings.epoch_items(self.split.targets)
+        items = settings.epoch_items(self.split)
         self.batch_size = settings.size(items)
         if self.batch_size > items:
             what = "labels with a training point" if settings.by_label else "training points"
@@ -101,7 +101,7 @@ class Loop:
             )
         self.optimisers = make_optimisers(self._groups(), self._parameters())
         self.log_q = settings.log_q_estimate(self.split.targets, self.split.filter, self.batch_size)
-        self.steps_per_epoch = math.ceil(items / self.batch_size)
+        self.steps_per_epoch = settings.steps(self.split)
         self.schedule = self._schedule()
         spaces = self.network.spaces
         proposed = any(head.candidates is not None for head in self.recipe.dense_heads.values())
