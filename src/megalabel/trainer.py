@@ -18,9 +18,9 @@ from megalabel.data.hold_out import hold_out
 from megalabel.device import find_device
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.files import writing_folder
-from megalabel.fusion import FusedScores, Fusion, TreeFusion
 from megalabel.model import LabelStats, Model
 from megalabel.model.changing import changing
+from megalabel.model.fit_fusion import fit_fusion
 from megalabel.model.store import (
     ENCODERS,
     SPACES,
@@ -47,12 +47,14 @@ from megalabel.training.phase import Phase, Texts
 from megalabel.training.run_folder import finish_folder, identify, is_finished, on_device, prepare_folder
 from megalabel.training.run_log import RunLog
 from megalabel.types import LABELS
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from scipy import sparse
     from torch import nn
 
     from megalabel.data.dataset import Dataset
+    from megalabel.fusion import FusedScores
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Stage
@@ -126,13 +128,13 @@ def train_rank(
     folder = Path(out)
     with ExitStack() as lock:
         ranks.on_rank0(lambda: prepare_folder(folder, recipe, resume, lock))
-        held = data if data.val is not None else _hold_out(recipe, data)
+        held = _hold_out(recipe, data)
         identity = identify(recipe, held)
         check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
         if resume and ranks.broadcast(lambda: is_finished(folder, identity)):
             say("this run is complete")
             return Model.load(folder) if ranks.first else None
-        say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
+        say(f"{len(held.train):,} train, {_validation(held)}, {counted(len(data.labels), 'label')}")
         if device.type != "cpu":
             say(f"training on {device}")
         if not ranks.alone:
@@ -146,8 +148,17 @@ def train_rank(
 
 
 def _hold_out(recipe: Recipe, data: Dataset) -> Dataset:
+    """Return the data with validation rows: its own, or some of train; without any if the recipe wants none."""
     chosen = recipe.training
+    if data.val is not None or chosen.validation == 0:
+        return data
     return hold_out(data, share=chosen.validation, like_test=chosen.validation_like_test, seed=recipe.seed)
+
+
+def _validation(data: Dataset) -> str:
+    if data.val is None:
+        return "no validation texts (the last epoch is kept)"
+    return counted(len(data.val), "validation text")
 
 
 def _save_model(model: Model, folder: Path, say: Callable[[str], None]) -> None:
@@ -185,17 +196,23 @@ class _Run:
         weights = phase.weights()
         if best["epoch"] > 0:
             metrics = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
-            self.say(f"best on validation after {best['epoch']} of {last.training.epochs} epochs: {metrics}")
+            epochs = counted(phase.epochs, "epoch")
+            self.say(f"best {last.training.select} on validation after {best['epoch']} of {epochs}: {metrics}")
         if (cascade := last.predict.cascade) is not None:
             kept = [f"the best {beam:,} of {name}" for name, beam in cascade.beams(last.dense_heads).items()]
             self.say(f"labels are searched through {', '.join(kept)}")
         elif len(weights) > 1 and not recipe.predict.fused:
-            self.say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
+            equal = (
+                ", equal without validation texts"
+                if data.val is None and recipe.predict.weights == "validation"
+                else ""
+            )
+            self.say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()) + equal)
         parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
         network, fitted, fusion = parts or (None, None, None)
-        if last.training.refit:
-            epochs = trained.epochs[next(reversed(trained.epochs))]
-            self.say(f"training again on train + validation for {epochs} epochs")
+        if last.training.refit and data.val is not None:
+            epochs = counted(trained.epochs[next(reversed(trained.epochs))], "epoch")
+            self.say(f"training again on train + validation for {epochs}")
             again = self.train_stages(augment_and_tell(recipe, data.refit(), self.say), "refit", trained.epochs)
             parts = ranks.on_rank0(lambda: self._fit(again.phase, again.best, data.refit(), None))
             network, fitted, _ = parts or (None, None, None)
@@ -288,12 +305,15 @@ class _Run:
             parts = ", ".join([*recipe.encoders, *recipe.dense_heads])
             raise SettingError(f"init_from {recipe.init_from} has no weights for {parts}", remedy="use its names")
         texts = self.ranks.rank0_first(lambda: Texts.of(data, encoders))
-        steps = recipe.batching.steps(data.train) * epochs
-        with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:
+        steps, limit = recipe.batching.steps(data.train), recipe.training.max_steps
+        epochs = epochs if limit is None else min(epochs, -(-limit // steps))
+        total = steps * epochs if limit is None else min(limit, steps * epochs)
+        title, select = f"{recipe.name} on {data.name}", name.startswith("select") and data.val is not None
+        with display(total_steps=total, epochs=epochs, epoch_steps=steps, title=title) as show:
             phase = Phase(
                 recipe=recipe, data=data, network=network, texts=texts, folder=self.folder / "checkpoints" / name,
-                epochs=epochs, select=name.startswith("select"), log=self.log, show=show, name=name,
-                identity=self.identity, carried=carried,
+                epochs=epochs, select=select, log=self.log, show=show, name=name, identity=self.identity,
+                carried=carried,
             )  # fmt: skip
             return phase, phase.run(resume=self.resume)
 
@@ -306,7 +326,7 @@ class _Run:
         if weights is None or not recipe.predict.fused:
             return network, fitted, None
         model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)
-        return network, fitted, _fuse(model, data, self.say)
+        return network, fitted, fit_fusion(model, data, self.say)
 
 
 @dataclass
@@ -358,23 +378,6 @@ def _save_stage(
                 space.save(place / SPACES / name)
         save_encoders(network, place, drop)
         save_head_tensors(network, place, drop)
-
-
-def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> FusedScores:
-    """Fit the fusion of all heads on the validation rows.
-
-    Rows that carry the only point of a label are never held out, so such a label cannot be right in a row that was:
-    there it is no candidate, so that rare labels do not look worse than they are.
-    """
-    val = data.split("val")
-    ids, scores = model.candidates(val.texts, val.excluded())
-    if data.before is not None:
-        ids = np.where((ids >= 0) & (data.counts[ids] > 1), ids, -1)
-    rows = scores, ids, val.targets, model.fitted.counts
-    predict = model.recipe.predict
-    fusion = TreeFusion.fit(*rows, beta=predict.beta) if predict.weights == "tree" else Fusion.fit(*rows)
-    say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
-    return fusion
 
 
 def _check_sources(recipe: Recipe) -> None:

@@ -38,7 +38,7 @@ def explain(
     from megalabel.model import Model
 
     model = Model.load(run, device=device)
-    uid = None if label is None else model.labels.uids[find_label(label, model.labels)]
+    uid = None if label is None else model.labels.uids[find_label(label, model.labels, model.state.removed.tolist())]
     explanation = model.explain(text, uid, k)
     if as_json:
         print_json(asdict(explanation))

@@ -42,7 +42,8 @@ def train(
         bool, typer.Option("--keep-checkpoints", help="Keep checkpoints and stages after the model is saved.")
     ] = False,
     report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Evaluate on the test rows and write RUN/report.html.")
+        bool,
+        typer.Option("--report/--no-report", help="Evaluate on the test rows, print metrics, write RUN/report.html."),
     ] = True,
     data_format: FormatOption = None,
     force: Annotated[bool, typer.Option("--force", help="Train even if the memory seems too small.")] = False,

@@ -17,6 +17,7 @@ from megalabel.heads.head import NGRAMS, FittedHead, FittedSettings, RowSettings
 from megalabel.heads.live import Live
 from megalabel.network.texts import TextTokens
 from megalabel.network.vectors import query_side
+from megalabel.progress import announced
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,7 +98,7 @@ def fit_heads(
         network: the trained network.
         data: the data set.
         seed: random seed.
-        say: called with a line for each head.
+        say: called with a line for each head that takes longer than two seconds.
     """
     wanted = {name: settings for name, settings in heads.items() if isinstance(settings, FittedSettings)}
     encoder = None
@@ -106,8 +107,8 @@ def fit_heads(
     source = _FitData(data, seed, network, encoder)
     fitted = {}
     for name, settings in wanted.items():
-        say(f"fitting {name}")
-        fitted[name] = settings.fit(source)
+        with announced(f"fitting {name}", say):
+            fitted[name] = settings.fit(source)
     train = data.train if data.before is None else data.before.train
     known = train.without(train.filter).targets
     counts = np.bincount(known.indices, minlength=len(data.labels)).astype(np.int64)

@@ -133,13 +133,13 @@ class Plan:
     @property
     def total_steps(self) -> int:
         """Steps of all epochs and stages; a refit is not counted."""
-        return sum(stage.steps * stage.recipe.training.epochs for stage in self.whole.stages())
+        return sum(stage.total_steps for stage in self.whole.stages())
 
     @property
     def total_texts(self) -> int:
         """Texts that these steps encode."""
         return sum(
-            stage.steps * stage.recipe.training.epochs * (encoder.queries + encoder.labels)
+            stage.total_steps * (encoder.queries + encoder.labels)
             for stage in self.whole.stages()
             for encoder in stage.encoders
         )

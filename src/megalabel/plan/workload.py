@@ -210,6 +210,13 @@ class Workload:
         return math.ceil(self._items / self.batch)
 
     @property
+    def total_steps(self) -> int:
+        """Steps of all epochs, or ``max_steps``."""
+        training = self.recipe.training
+        total = self.steps * training.epochs
+        return total if training.max_steps is None else min(total, training.max_steps)
+
+    @property
     def _items(self) -> int:
         """What an epoch goes through: rows, or labels if batches are made of them."""
         return self.recipe.batching.items(self._with_augmented(max(1, self.points - self._val)), self.labels)

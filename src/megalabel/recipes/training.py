@@ -28,6 +28,7 @@ class Training(Settings):
     renamed: ClassVar[Mapping[str, str]] = {"freeze": "freeze: [encoder], a key of the recipe or of a stage"}
 
     epochs: PositiveInt
+    max_steps: PositiveInt | None = None  # training ends after them, wherever in an epoch; None: after the epochs
     encoder: OptimiserSettings  # of all encoders
     tables: OptionalOptimiser = None  # features of a bag, free vectors; None: encoder's rates (lazy_adamw)
     heads: OptionalOptimiser = None  # projections, temperature, bias; None follows encoder
