@@ -138,7 +138,7 @@ def train_rank(
         if device.type != "cpu":
             say(f"training on {device}")
         if not ranks.alone:
-            say(f"{ranks.world} ranks, each with about {len(ranks.share(len(data.labels))):,} labels")
+            say(f"{ranks.world} ranks, each with about {counted(len(ranks.share(len(data.labels))), 'label')}")
         with RunLog(folder / "metrics.jsonl" if ranks.first else None, resume=resume) as log:
             model = _Run(recipe, folder, identity, resume, log, ranks, say).model(held)
         ranks.on_rank0(lambda: None if model is None else _save_model(model, folder / "model", say))
@@ -269,7 +269,9 @@ class _Run:
                 spaces[name] = spaces[name].with_graph(data.train.targets, recipe.seed)
         for name, space in spaces.items():
             if name != LABELS:
-                self.say(f"stage {stage.name}: label space {name} groups {labels.size:,} labels into {space.size:,}")
+                self.say(
+                    f"stage {stage.name}: label space {name} groups {counted(labels.size, 'label')} into {space.size:,}"
+                )
         if recipe.space is None:
             return spaces, data
         return spaces, group_dataset(data, spaces[recipe.space])

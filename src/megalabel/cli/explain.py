@@ -9,6 +9,7 @@ import typer
 
 from megalabel.cli._find_label import find_label, shorten
 from megalabel.cli._options import DeviceOption, JsonOption, print_json
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from megalabel.model import Explanation
@@ -48,7 +49,7 @@ def explain(
 
 def _lines(why: Explanation) -> list[str]:
     probability = "" if why.probability is None else f", probability {why.probability:.3f}"
-    seen = "added after training" if why.added else f"{why.points:,} training points, {why.frequency}"
+    seen = "added after training" if why.added else f"{counted(why.points, 'training point')}, {why.frequency}"
     lines = [f"{why.label}  ({why.uid})", f"rank {why.rank}{probability}; {seen}", "", "heads        score      adds"]
     lines += [f"{part.head:<10} {part.score:>7.3f} {part.adds:>+9.3f}" for part in why.heads]
     if why.rest_by is not None:

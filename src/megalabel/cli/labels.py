@@ -11,6 +11,7 @@ import typer
 
 from megalabel.cli._find_label import find_label, shorten
 from megalabel.cli._options import JsonOption, print_json, say
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from megalabel.model import Model
@@ -78,7 +79,7 @@ def remove(
     if as_json:
         print_json({"removed": uids})
     else:
-        typer.echo(f"{len(uids):,} removed, {model.state.alive:,} labels left")
+        typer.echo(f"{len(uids):,} removed, {counted(model.state.alive, 'label')} left")
 
 
 @app.command()

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from megalabel.cli._options import DeviceOption, TailOption, say
+from megalabel.wording import counted
 
 __all__ = ["serve"]
 
@@ -97,7 +98,8 @@ def serve(
         _log_to_stderr(log_requests)
 
         def ready(address: str) -> None:
-            typer.echo(f"serving {run} ({model.state.alive:,} labels): {address} (API: {address}docs); Ctrl-C stops it")
+            labels = counted(model.state.alive, "label")
+            typer.echo(f"serving {run} ({labels}): {address} (API: {address}docs); Ctrl-C stops it")
 
         run_server(model, settings, socket, ready)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import eq
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
@@ -300,7 +299,7 @@ class LiveLabels:
     def _uids_are_texts(self) -> bool:
         """Whether most labels have their text as uid, as those of a table do; some may have been renamed."""
         labels = self.state.labels
-        return 2 * sum(map(eq, labels.texts, labels.uids)) > len(labels)
+        return 2 * sum(text == uid for text, uid in zip(labels.texts, labels.uids, strict=True)) > len(labels)
 
     def _check_uids(self, uids: Sequence[str], count: int) -> list[str]:
         _check_list(uids, "uids")

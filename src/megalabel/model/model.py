@@ -16,7 +16,7 @@ from megalabel.model.explain import Explanation, explain
 from megalabel.model.index import Indexes, build_index
 from megalabel.model.labels import LabelState, LiveLabels
 from megalabel.model.match import Matched, match
-from megalabel.model.prediction import Prediction, as_predictions
+from megalabel.model.prediction import Prediction, as_predictions, none_for_blank
 from megalabel.model.rank_fused import propose, rank_fused, rank_texts
 from megalabel.model.stats import LabelStats
 from megalabel.model.store import load_parts, save_model
@@ -155,8 +155,8 @@ class Model:
     ) -> list[list[Prediction]]:
         """Return the k best labels of each text, best first, or all labels if there are fewer than k.
 
-        A model with a cascade returns labels of the groups that its beam keeps, which may be fewer than k. ``tail``
-        overrides that of the model: it promotes rare labels, from 0 (not at all) to 1.
+        An empty text has none. A model with a cascade returns labels of the groups that its beam keeps, which may be
+        fewer than k. ``tail`` overrides that of the model: it promotes rare labels, from 0 (not at all) to 1.
         """
         state = self.state
         best = self._search(state, texts, min(k, len(state.labels)), heads, None, self.chosen_tail(tail))
@@ -208,9 +208,15 @@ class Model:
             top = rank_fused(self.fusion, state, answers, self.recipe.predict.candidates, k, None, self.tail)
         else:
             top = self._dense(state, self.chosen(heads), queries.vectors).best(k, None)
+        top = none_for_blank(top, texts)
         return top, {name: answer.score(top.ids) for name, answer in answers.items()}
 
     def _search(
+        self, state: LabelState, texts: Sequence[str], k: int, heads: str, exclude: csr_matrix | None, tail: float
+    ) -> TopK:
+        return none_for_blank(self._search_all(state, texts, k, heads, exclude, tail), texts)
+
+    def _search_all(
         self, state: LabelState, texts: Sequence[str], k: int, heads: str, exclude: csr_matrix | None, tail: float
     ) -> TopK:
         if heads == "all" and self.fusion is not None:
@@ -271,7 +277,8 @@ class Model:
         if label is None:
             chosen = self._search(state, [text], 1, "all", None, self.tail).ids[0, 0]
             if chosen < 0:
-                raise DataError("no label was found for this text", remedy="name one")
+                what = "no label was found for this text" if text.strip() else "the text is empty"
+                raise DataError(what, remedy="name a label" if text.strip() else "give a text, or name a label")
         else:
             chosen = self.live.find(label)
         queries = self._queries(state, [text])

@@ -10,6 +10,13 @@ function make(tag, text = "", className = "") {
   return element;
 }
 
+/** Make an element of prose, in which `backticks` mark code. */
+function prose(tag, text = "") {
+  const element = make(tag);
+  text.split(/`+/).forEach((part, number) => element.append(number % 2 ? make("code", part) : part));
+  return element;
+}
+
 function headers(more = {}) {
   const key = sessionStorage.getItem(KEY);
   return key ? { ...more, Authorization: `Bearer ${key}` } : more;
@@ -60,7 +67,7 @@ function table(head, rows) {
   for (const text of head) first.append(make("th", text));
   for (const row of rows) {
     const line = element.appendChild(make("tr"));
-    for (const text of row) line.append(make("td", text));
+    for (const text of row) line.append(prose("td", text));
   }
   return element;
 }
@@ -127,7 +134,7 @@ function show(method, path, operation, all) {
   element.id = `${method}${path}`;
   const summary = element.appendChild(make("summary"));
   summary.append(make("span", method.toUpperCase(), "method"), make("h2", path), make("span", operation.summary, "soft"));
-  element.append(make("p", operation.description ?? ""));
+  element.append(prose("p", operation.description));
   if (operation.parameters?.length) {
     element.append(make("h3", "Parameters"), table(["name", "in", "type", "meaning"], operation.parameters.map((parameter) => [
       parameter.name + (parameter.required ? " *" : ""), parameter.in, describe(parameter.schema, all), parameter.description ?? "",
@@ -139,7 +146,7 @@ function show(method, path, operation, all) {
   element.append(make("h3", "Answers"));
   for (const [status, answer] of Object.entries(operation.responses)) {
     if (status >= 400) continue;
-    element.append(make("p", `${status}: ${answer.description}`));
+    element.append(prose("p", `${status}: ${answer.description}`));
     const schema = answer.content?.["application/json"]?.schema;
     if (schema) element.append(make("pre", JSON.stringify(example(schema, all), null, 2)));
   }
@@ -165,7 +172,7 @@ async function load() {
   const all = await answer.json();
   $("key").hidden = true;
   $("title").textContent = `${all.info.title} ${all.info.version} API`;
-  $("about").textContent = all.info.description;
+  $("about").replaceChildren(...prose("p", all.info.description).childNodes);
   const list = Object.entries(all.paths).flatMap(([path, item]) =>
     Object.entries(item).map(([method, operation]) => show(method, path, operation, all)));
   $("operations").replaceChildren(...list);
