@@ -50,8 +50,11 @@ def find_label(name: str, labels: Labels, removed: Iterable[int] = (), *, whole:
             more = f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else ""
             what = f"{shorten(name)!r} matches {len(ids)} labels: {listed}{more}"
             raise SettingError(what, remedy=f"give the {'uid' if whole else 'id'} of one")
+    names = [text for i, text in enumerate(labels.texts) if i not in gone]
+    if whole:
+        names = [*dict.fromkeys([*names, *(uid for i, uid in enumerate(labels.uids) if i not in gone)])]
     kinds = "uid or text" if whole else "uid, text or id"
-    raise SettingError(f"no label has the {kinds} {shorten(name)!r}", remedy=_nearest(folded, labels.texts))
+    raise SettingError(f"no label has the {kinds} {shorten(name)!r}", remedy=_nearest(folded, names))
 
 
 def _nearest(name: str, texts: Sequence[str]) -> str:
