@@ -276,6 +276,7 @@ class LiveLabels:
             if len(labels) != len(self.state.labels):
                 raise DataError(f"{len(labels):,} labels in place of {len(self.state.labels):,}")
             self.state, self._known = replace(self.state, labels=labels), None
+            self.__dict__.pop("_uids_are_texts", None)
 
     def ids(self) -> dict[str, int]:
         """Return the id of every uid; it only ever grows."""

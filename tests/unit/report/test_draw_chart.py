@@ -92,13 +92,12 @@ def test_values_of_narrow_bars_are_upright_or_left_out():
 )
 def test_axes_with_a_span_show_small_differences_small(x, y):
     row = Series("all", x, y, 0, marks=("0", "1"))
-    root = ElementTree.fromstring(draw_svg(Chart("point", "tail", "t", "x", "y", (row,), "", span=5.0)))
-    numbers = [float(element.text) for element in root.iter("text") if re.fullmatch(r"-?[\d.]+", element.text or "")]
-    numbers = numbers[:-2]  # without the marks; ticks across, then ticks up
-    turn = next(place for place in range(1, len(numbers)) if numbers[place] <= numbers[place - 1])
-    for ticks, values in ((numbers[:turn], x), (numbers[turn:], y)):
-        assert ticks[-1] - ticks[0] >= 5 and ticks[0] <= min(values) and max(values) <= ticks[-1]
-        assert ticks[0] >= 0
+    root = ElementTree.fromstring(draw_svg(Chart("point", "tail", "t", "across", "up", (row,), "", span=5.0)))
+    texts = [element.text for element in root.iter("text")]
+    first, second = texts.index("across"), texts.index("up")  # each axis has its ticks before its name
+    for shown, values in ((texts[:first], x), (texts[first + 1 : second], y)):
+        ticks = [float(text) for text in shown]
+        assert ticks[-1] - ticks[0] >= 5 and 0 <= ticks[0] <= min(values) and max(values) <= ticks[-1]
 
 
 def test_a_line_with_a_gap_has_a_mark_for_every_point():
