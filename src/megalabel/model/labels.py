@@ -23,6 +23,7 @@ from megalabel.network.cascade import Cascade, ChangedRows
 from megalabel.network.spaces import LabelSpace
 from megalabel.network.vectors import LabelSide, fold_labels
 from megalabel.types import LABELS
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -274,7 +275,7 @@ class LiveLabels:
         """Take other texts and uids for the same labels, without scoring them by these."""
         with self._lock:
             if len(labels) != len(self.state.labels):
-                raise DataError(f"{len(labels):,} labels in place of {len(self.state.labels):,}")
+                raise DataError(f"{counted(len(labels), 'label')} in place of {len(self.state.labels):,}")
             self.state, self._known = replace(self.state, labels=labels), None
             self.__dict__.pop("_uids_are_texts", None)
 

@@ -229,7 +229,7 @@ def test_labels_can_be_shown_by_other_names(model, data):
     model.labels = ml.Labels([f"<{text}>" for text in model.labels.texts], model.labels.uids)
     assert np.array_equal(model.search(data.test.texts[:5], 3).ids, before.ids)
     assert all(p.text.startswith("<") for p in model.predict(data.test.texts[:1])[0])
-    with pytest.raises(DataError, match="1 labels in place of 60"):
+    with pytest.raises(DataError, match="1 label in place of 60"):
         model.labels = ml.Labels(["one"], ["one"])
 
 
