@@ -85,9 +85,8 @@ class LabelSpace:
         assert self.members is not None
         by_label = self.members.T.tocsr()
         if np.any(np.diff(by_label.indptr) == 0):
-            raise DataError(
-                f"the label space {self.name!r} leaves out {counted(int(np.sum(np.diff(by_label.indptr) == 0)), 'label')}"
-            )
+            missing = int(np.sum(np.diff(by_label.indptr) == 0))
+            raise DataError(f"the label space {self.name!r} leaves out {counted(missing, 'label')}")
         first: NDArray[np.int64] = by_label.indices[by_label.indptr[:-1]].astype(np.int64)
         return first
 
