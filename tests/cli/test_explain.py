@@ -22,7 +22,7 @@ def test_a_page_and_a_document(call, trained):
 
 def test_an_empty_text(call, trained):
     code, out, err = call("explain", trained, "--text", " ")
-    assert (code, out, err) == (2, "", "megalabel: the text is empty; give a text, or name a label\n")
+    assert (code, out, err) == (2, "", "megalabel: the text is empty; name a label\n")
 
 
 def test_unknown_label(call, trained):

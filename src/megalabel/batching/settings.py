@@ -183,9 +183,7 @@ class Batching(Settings):
         >>> AllBatching(batch_size=100).size(250), AllBatching(batch_size=100, min_batches=8).size(250)
         (84, 28)
         """
-        size = self.batch_size
-        if self.min_batches is not None:
-            size = min(size, max(1, items // self.min_batches))
+        size = min(self.batch_size, max(1, items // self.min_batches)) if self.min_batches else self.batch_size
         return math.ceil(items / math.ceil(items / size)) if items > size else size
 
     def builder(

@@ -131,14 +131,12 @@ class Model:
     def add_labels(self, texts: Sequence[str], uids: Sequence[str] | None = None) -> list[str]:
         """Add labels by their texts, without training, and return their uids.
 
-        The next call can predict them, by every head (see its ``new_rows``), as it would a label whose one training
-        point is its text.
+        The next call can predict them, by every head (see its ``new_rows``): their text is their one training point.
         Searches in other threads see all of them or none. The first change takes longer.
 
         Args:
             texts: one per label, not empty.
-            uids: names that no label has or had; by default the texts, if they are the uids of the other labels,
-                else ``added-`` and the id.
+            uids: names that no label has or had; by default texts, where those of others are, or ``added-`` and the id.
         """
         return self.live.add(texts, uids)
 
@@ -278,7 +276,7 @@ class Model:
             chosen = self._search(state, [text], 1, "all", None, self.tail).ids[0, 0]
             if chosen < 0:
                 what = "no label was found for this text" if text.strip() else "the text is empty"
-                raise DataError(what, remedy="name a label" if text.strip() else "give a text, or name a label")
+                raise DataError(what, remedy="name a label")
         else:
             chosen = self.live.find(label)
         queries = self._queries(state, [text])
