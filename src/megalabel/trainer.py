@@ -202,12 +202,9 @@ class _Run:
             kept = [f"the best {beam:,} of {name}" for name, beam in cascade.beams(last.dense_heads).items()]
             self.say(f"labels are searched through {', '.join(kept)}")
         elif len(weights) > 1 and not recipe.predict.fused:
-            equal = (
-                ", equal without validation texts"
-                if data.val is None and recipe.predict.weights == "validation"
-                else ""
-            )
-            self.say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()) + equal)
+            missed = data.val is None and recipe.predict.weights == "validation"
+            shown = ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items())
+            self.say(f"head weights: {shown}{' (no validation texts to choose them on)' if missed else ''}")
         parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
         network, fitted, fusion = parts or (None, None, None)
         if last.training.refit and data.val is not None:
