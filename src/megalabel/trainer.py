@@ -46,6 +46,7 @@ from megalabel.training.run_log import RunLog
 from megalabel.training.space_sources import SpaceSources
 from megalabel.training.trackers import open_trackers
 from megalabel.types import LABELS
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from torch import nn
@@ -132,17 +133,17 @@ def train_rank(
     trackers = open_trackers(log, folder, recipe, say)
     with ExitStack() as lock:
         ranks.on_rank0(lambda: prepare_folder(folder, recipe, resume, lock))
-        held = data if data.val is not None else _hold_out(recipe, data)
+        held = _hold_out(recipe, data)
         identity = identify(recipe, held)
         check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
         if resume and ranks.broadcast(lambda: is_finished(folder, identity)):
             say("this run is complete")
             return Model.load(folder) if ranks.first else None
-        say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
+        say(f"{len(held.train):,} train, {_validation(held)}, {counted(len(data.labels), 'label')}")
         if device.type != "cpu":
             say(f"training on {device}")
         if not ranks.alone:
-            say(f"{ranks.world} ranks, each with about {len(ranks.share(len(data.labels))):,} labels")
+            say(f"{ranks.world} ranks, each with about {counted(len(ranks.share(len(data.labels))), 'label')}")
         path = folder / "metrics.jsonl" if ranks.first else None
         with RunLog(path, resume=resume, trackers=trackers if ranks.first else ()) as records:
             model = _Run(recipe, folder, identity, resume, records, ranks, say).model(held)
@@ -178,8 +179,17 @@ def validate(
 
 
 def _hold_out(recipe: Recipe, data: Dataset) -> Dataset:
+    """Return the data with validation rows: its own, or some of train; without any if the recipe wants none."""
     chosen = recipe.training
+    if data.val is not None or chosen.validation == 0:
+        return data
     return hold_out(data, share=chosen.validation, like_test=chosen.validation_like_test, seed=recipe.seed)
+
+
+def _validation(data: Dataset) -> str:
+    if data.val is None:
+        return "no validation texts (the last epoch is kept)"
+    return counted(len(data.val), "validation text")
 
 
 def _save_model(model: Model, run: Path, say: Callable[[str], None]) -> None:
@@ -221,17 +231,20 @@ class _Run:
         weights = phase.weights()
         if best["epoch"] > 0:
             metrics = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
-            self.say(f"best on validation after {best['epoch']} of {last.training.epochs} epochs: {metrics}")
+            epochs = counted(phase.epochs, "epoch")
+            self.say(f"best {last.training.select} on validation after {best['epoch']} of {epochs}: {metrics}")
         if (cascade := last.predict.cascade) is not None:
             kept = [f"the best {beam:,} of {name}" for name, beam in cascade.beams(last.dense_heads).items()]
             self.say(f"labels are searched through {', '.join(kept)}")
         elif len(weights) > 1 and not recipe.predict.fused:
-            self.say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
+            missed = data.val is None and recipe.predict.weights == "validation"
+            shown = ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items())
+            self.say(f"head weights: {shown}{' (no validation texts to choose them on)' if missed else ''}")
         parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
         network, fitted, fusion, thresholds = parts or (None, None, None, None)
-        if last.training.refit:
-            epochs = trained.epochs[next(reversed(trained.epochs))]
-            self.say(f"training again on train + validation for {epochs} epochs")
+        if last.training.refit and data.val is not None:
+            epochs = counted(trained.epochs[next(reversed(trained.epochs))], "epoch")
+            self.say(f"training again on train + validation for {epochs}")
             again = self.train_stages(augment_and_tell(recipe, data.refit(), self.say), "refit", trained.epochs)
             parts = ranks.on_rank0(lambda: self._fit(again.phase, again.best, data.refit(), None))
             network, fitted, *_ = parts or (None, None)
@@ -296,7 +309,9 @@ class _Run:
                 spaces[name] = spaces[name].with_graph(data.train.targets, recipe.seed)
         for name, space in spaces.items():
             if name != LABELS:
-                self.say(f"stage {stage.name}: label space {name} groups {labels.size:,} labels into {space.size:,}")
+                self.say(
+                    f"stage {stage.name}: label space {name} groups {counted(labels.size, 'label')} into {space.size:,}"
+                )
         if recipe.space is None:
             return spaces, data
         return spaces, group_dataset(data, spaces[recipe.space])
@@ -333,13 +348,15 @@ class _Run:
             parts = ", ".join([*recipe.encoders, *recipe.dense_heads])
             raise SettingError(f"init_from {recipe.init_from} has no weights for {parts}", remedy="use its names")
         texts = self.ranks.rank0_first(lambda: Texts.of(data, encoders))
-        items = recipe.batching.epoch_items(data.train.targets)
-        steps = -(-items // recipe.batching.size(items)) * epochs
-        with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:
+        steps, limit = recipe.batching.steps(data.train), recipe.training.max_steps
+        epochs = epochs if limit is None else min(epochs, -(-limit // steps))
+        total = steps * epochs if limit is None else min(limit, steps * epochs)
+        title, select = f"{recipe.name} on {data.name}", name.startswith("select") and data.val is not None
+        with display(total_steps=total, epochs=epochs, epoch_steps=steps, title=title) as show:
             phase = Phase(
                 recipe=recipe, data=data, network=network, texts=texts, folder=self.folder / "checkpoints" / name,
-                epochs=epochs, select=name.startswith("select"), log=self.log, show=show, name=name,
-                identity=self.identity, carried=carried, watch=watch,
+                epochs=epochs, select=select, log=self.log, show=show, name=name, identity=self.identity,
+                carried=carried, watch=watch,
             )  # fmt: skip
             return phase, phase.run(resume=self.resume)
 

@@ -83,6 +83,11 @@ def test_min_score_omits_labels(client):
     assert rows(client, texts=["some text"], min_score=1e9) == [[]]
 
 
+def test_an_empty_text_has_no_labels(client):
+    answer = client.post("/predict", json={"texts": ["", "some words", " "], "k": 2, "details": True})
+    assert [len(labels) for labels in answer.json()["predictions"]] == [0, 2, 0]
+
+
 def test_k_above_the_number_of_labels_returns_all(client, model):
     (row,) = rows(client, texts=["some text"], k=1000, heads="dual")
     assert len(row) == len(model.labels)

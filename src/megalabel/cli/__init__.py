@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -58,6 +59,17 @@ def _main(
     pass
 
 
+def _join_lines(group: typer.Typer) -> None:
+    """Let the help of all commands wrap where the terminal ends, not where lines of source end."""
+    for command in group.registered_commands:
+        if command.callback is not None:
+            paragraphs = (command.help or inspect.getdoc(command.callback) or "").split("\n\n")
+            command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _join_lines(inner.typer_instance)
+
+
 # Groups of `megalabel --help`, in the order of a project.
 _START, _DATA, _TRAIN, _USE, _SHARE = (
     "Start here",
@@ -86,3 +98,4 @@ app.command(rich_help_panel=_USE)(index)
 app.command(rich_help_panel=_USE)(serve)
 app.command(rich_help_panel=_SHARE)(export)
 app.add_typer(import_app, name="import", rich_help_panel=_SHARE)
+_join_lines(app)

@@ -194,11 +194,11 @@ def load_model(
 
 
 def report_run(out: Path, model: Model, data: Dataset) -> None:
-    """Write the report of a finished run and print its path; a failed report is one line and keeps the run."""
+    """Write the report of a finished run, print its metrics and path; a failed report is one line and keeps the run."""
     from megalabel.errors import MegalabelError
     from megalabel.report import write_report
 
     try:
-        say(f"report: {write_report(out, model, data)}")
+        say(f"report: {write_report(out, model, data, say=say)}")
     except MegalabelError as error:
         say(f"the run is complete, but its report could not be written: {error}")

@@ -23,6 +23,7 @@ from megalabel.cli._options import (
     say,
     table_command,
 )
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -126,8 +127,8 @@ def _evaluate_file(path: Path, data: Dataset, split: str, annif: bool) -> tuple[
     ids, missing = read_predictions(path, rows, len(data.labels), data.labels)
     unknown = len(set(ids[ids >= len(data.labels)].tolist()))
     if unknown:
-        labels = "1 predicted label is" if unknown == 1 else f"{unknown:,} predicted labels are"
-        say(f"{path}: {labels} not in {data.name}, wrong in every row")
+        labels = counted(unknown, "predicted label")
+        say(f"{path}: {labels} {'is' if unknown == 1 else 'are'} not in {data.name}, wrong in every row")
     if missing:
         say(f"{path}: {missing:,} of {len(rows):,} {split} rows have no prediction and count as misses")
     return measure(data, ids, split, annif=annif), {"predictions": str(path)}

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from megalabel.cli._options import DataOption, FormatOption, say
+from megalabel.wording import counted
 
 __all__ = ["app"]
 
@@ -70,7 +71,7 @@ def dexml(
     recipe = model.recipe
     settings = f"{recipe.encoder.options.model_dump()['pooling']} pooling, {recipe.encoder.query_length} tokens"
     unit = "unit length" if recipe.dense_heads["dual"].normalise else "any length"
-    say(f"{out}: {len(model.labels):,} labels, {settings}, vectors of {unit}")
+    say(f"{out}: {counted(len(model.labels), 'label')}, {settings}, vectors of {unit}")
 
 
 @app.command()
@@ -93,4 +94,4 @@ def hub(
     check_target(out, overwrite=overwrite)
     model = Model.from_pretrained(f"hf://{repo.removeprefix('hf://')}", revision=revision, device="cpu")
     model.save(out, overwrite=overwrite)
-    say(f"{out}: {model.state.alive:,} labels; next: megalabel predict {out} --text '...'")
+    say(f"{out}: {counted(model.state.alive, 'label')}; next: megalabel predict {out} --text '...'")

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from megalabel.cli._options import DeviceOption, TailOption, say
+from megalabel.wording import counted
 
 __all__ = ["serve"]
 
@@ -114,7 +115,8 @@ def serve(
                 say(f"Annif's http backend: endpoint={address}v1/projects/{settings.annif}/suggest")
                 if settings.api_key is not None:
                     say("this server wants an API key, which Annif's http backend cannot send; see docs/annif.md")
-            typer.echo(f"serving {run} ({model.state.alive:,} labels): {address} (API: {address}docs); Ctrl-C stops it")
+            labels = counted(model.state.alive, "label")
+            typer.echo(f"serving {run} ({labels}): {address} (API: {address}docs); Ctrl-C stops it")
 
         run_server(model, settings, socket, ready)
 

@@ -46,7 +46,8 @@ def train(
         typer.Option(metavar="NAME", help="Also log to tensorboard (RUN/tensorboard) or wandb; repeat for both."),
     ] = None,
     report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Evaluate on the test rows and write RUN/report.html.")
+        bool,
+        typer.Option("--report/--no-report", help="Evaluate on the test rows, print metrics, write RUN/report.html."),
     ] = True,
     data_format: FormatOption = None,
     force: Annotated[bool, typer.Option("--force", help="Train even if the memory seems too small.")] = False,

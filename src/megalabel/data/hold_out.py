@@ -76,7 +76,7 @@ def hold_out(
     if not picker.held:
         raise DataError(
             f"{data.name}: no train row can be held out, each has the only train point of some label",
-            remedy="provide a val set, or more train rows",
+            remedy="provide a val set, or train on all rows: --set training.validation=0",
         )
     train, held = picker.result()
     if into == "test":

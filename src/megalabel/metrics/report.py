@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from megalabel.wording import counted
+
 if TYPE_CHECKING:
     from megalabel.metrics.bins import Bin
     from megalabel.metrics.thresholds import SetReport
@@ -49,7 +51,7 @@ class Report:
         names = list(dict.fromkeys(key.partition("@")[0] for key in self.metrics))
         ks = sorted({int(key.partition("@")[2]) for key in self.metrics})
         body = [[f"{self.metrics[f'{name}@{k}']:.2f}" for name in names] for k in ks]
-        lines = [f"{self.rows:,} rows, {self.labels:,} labels; all figures in percent", ""]
+        lines = [f"{counted(self.rows, 'row')}, {counted(self.labels, 'label')}; all figures in percent", ""]
         constants = [self._constants(name) for name in names]
         if any(any(row) for row in constants):
             rows = [["", *(pair[0] for pair in constants)], ["", *(pair[1] for pair in constants)]]

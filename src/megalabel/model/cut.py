@@ -118,11 +118,14 @@ def fit_thresholds(model: Model, data: Dataset, top: TopK | None, say: Callable[
 
     Args:
         model: a model that has not seen these rows.
-        data: the data, with validation rows.
+        data: the data.
         top: the best labels of each row; None: the model is asked.
         say: is called with what was chosen.
     """
-    val = data.split("val")
+    if data.val is None:
+        say(f"no validation texts to choose a threshold on: predict returns the {BEST} best labels of a text")
+        return None
+    val = data.val
     if top is None:
         top = model.search(val.texts, min(_depth(model), len(data.labels)), exclude=val.excluded())
         if data.before is not None:  # a label is never right there if a train row has its only point

@@ -15,7 +15,7 @@ from megalabel.heads.answers import StoredAnswers
 from megalabel.model.cut import BEST
 from megalabel.model.match import Matched
 from megalabel.model.model import Model
-from megalabel.model.prediction import Prediction, as_predictions
+from megalabel.model.prediction import Prediction, as_predictions, none_for_blank
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Ensemble:
         total.sort_indices()
         best = StoredAnswers(total.astype(np.float32)).best(k, None)
         scores = (best.scores + floor[:, None]) / len(self.models)
-        return TopK(best.ids, scores.astype(np.float32))
+        return none_for_blank(TopK(best.ids, scores.astype(np.float32)), texts[:count])
 
     def _known_ids(self) -> list[NDArray[np.int64]]:
         known = [ids for ids in self._ids if ids is not None]

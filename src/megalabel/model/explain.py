@@ -64,8 +64,8 @@ class Explanation:
 
     The contributions of the heads and ``rest`` sum to ``total``, by which labels are ranked. In a fused model,
     ``rest`` comes from the label frequency (and a bias) or from a decision tree, and ``probability`` is calibrated
-    from ``total``. In a model with a cascade, a head adds the log of its probability, and ``probability`` is their
-    product. Other models have neither.
+    from ``total``, unless there were too few validation rows. In a model with a cascade, a head adds the log of its
+    probability, and ``probability`` is their product. Other models have neither.
     """
 
     text: str
@@ -97,7 +97,8 @@ def explain(model: Model, text: str, label: str | None, k: int) -> Explanation:
     if label is None:
         chosen = model._search(state, [text], 1, "all", None, model.tail).ids[0, 0]
         if chosen < 0:
-            raise DataError("no label was found for this text", remedy="name one")
+            what = "no label was found for this text" if text.strip() else "the text is empty"
+            raise DataError(what, remedy="name a label")
     else:
         chosen = model.live.find(label)
     queries = model._queries(state, [text])
@@ -128,13 +129,17 @@ def _explain(
     total = (sum(parts.values()) + rest)[0]
     better = (total > total[place]) | ((total == total[place]) & (ids[0] < label))
     train = model.train_rows
-    added = label >= (state.first if train is None else train.targets.shape[1])
+    trained = state.stats.trained
+    if trained is None:
+        trained = state.first if train is None else train.targets.shape[1]
+    added = label >= trained
     points = 0 if added else int(state.stats.counts[label])
     rows = np.empty(0, dtype=np.int64) if train is None else train.rows_of(label)
     probability, rest_by = None, None
     if model.fusion is not None:
         rest_by = model.fusion.rest
-        probability = float(model.fusion.probabilities(scores, ids, state.fitted.counts)[0, place])
+        if model.fusion.calibration is not None:
+            probability = float(model.fusion.probabilities(scores, ids, state.fitted.counts)[0, place])
     if cascade is not None:
         probability = float(np.exp(total[place]))
     return Explanation(

@@ -13,6 +13,7 @@ from megalabel.data.dataset import Labels, Split
 from megalabel.errors import DataError
 from megalabel.metrics.evaluate import evaluate
 from megalabel.metrics.thresholds import SetReport
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -224,4 +225,4 @@ def _were(count: int, verb: str) -> str:
     >>> _were(1, "was"), _were(2, "is")
     ('1 label was', '2 labels are')
     """
-    return f"1 label {verb}" if count == 1 else f"{count:,} labels {'were' if verb == 'was' else 'are'}"
+    return f"{counted(count, 'label')} {verb if count == 1 else 'were' if verb == 'was' else 'are'}"

@@ -303,7 +303,7 @@ def _read_label_rows(place: Path) -> list[dict[str, Any]]:
         if kind == "add":
             for uid, text in zip(values["uids"], values["texts"], strict=True):
                 places[uid] = len(rows)
-                rows.append({"id": len(rows), "uid": uid, "text": text, "points": 1})
+                rows.append({"id": len(rows), "uid": uid, "text": text, "points": 0})
         elif kind == "remove":
             gone.update(places[uid] for uid in values["uids"])
         else:

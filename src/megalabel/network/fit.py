@@ -17,6 +17,7 @@ from megalabel.heads.head import NGRAMS, FittedHead, FittedSettings, RowSettings
 from megalabel.heads.live import Live
 from megalabel.network.texts import TextTokens
 from megalabel.network.vectors import query_side
+from megalabel.progress import announced
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,7 +100,7 @@ def fit_heads(
         network: the trained network.
         data: the data set.
         seed: random seed.
-        say: called with a line for each head.
+        say: called with a line for each head that takes longer than two seconds.
         known: heads over the same labels, fitted on nearly the same rows, to start from.
         touched: with ``known``, the labels whose rows have changed.
     """
@@ -110,11 +111,11 @@ def fit_heads(
     source = _FitData(data, seed, network, encoder)
     fitted = {}
     for name, settings in wanted.items():
-        say(f"fitting {name}")
-        if known is None or touched is None:
-            fitted[name] = settings.fit(source)
-        else:
-            fitted[name] = settings.refit(source, known[name], touched)
+        with announced(f"fitting {name}", say):
+            if known is None or touched is None:
+                fitted[name] = settings.fit(source)
+            else:
+                fitted[name] = settings.refit(source, known[name], touched)
     train = data.train if data.before is None else data.before.train
     counted = train.without(train.filter).targets
     counts = np.bincount(counted.indices, minlength=len(data.labels)).astype(np.int64)

@@ -15,6 +15,7 @@ __all__ = [
 
 VALIDATION = ("P@1", "PSP@5")
 SECONDS = 180.0  # longer runs are drawn in minutes
+TAIL_SPAN = 5.0  # percent that each axis of the tail chart covers at least
 GREY = 7  # of the palette, for bars that others are compared with
 BEYOND = 2.5  # a chart of label sets ends at so many times the chosen labels per text
 FIGURES = {"precision": "precision", "recall": "recall", "micro F1": "micro_f1", "sample F1": "sample_f1"}
@@ -45,6 +46,7 @@ class Chart:
     about: str  # how to read it, in one or two sentences
     groups: tuple[str, ...] = ()  # of bars
     keys: tuple[Series, ...] = ()  # legend entries, if these are not the series
+    span: float = 0.0  # what each axis covers at least, so that small differences look small
 
     @property
     def legend(self) -> tuple[Series, ...]:
@@ -89,7 +91,8 @@ def learning_charts(runs: Sequence[Results]) -> list[Chart]:
             for metric in VALIDATION
         ]
     about = {
-        "loss": "Different losses have different scales: compare the shapes of the lines, not their heights.",
+        "loss": "Different losses have different scales: compare the shapes of the lines, not their heights."
+        + (" Gaps are pauses, in which negatives are mined or validation rows are searched." if timed else ""),
         "validation": _what_is_validated(runs),
     }
     charts.insert(0, ("loss", "Training loss", "loss", losses))
@@ -183,9 +186,12 @@ def tail_chart(runs: Sequence[Results]) -> Chart | None:
     )
     about = (
         "A fused model ranks by probability times inverse propensity to the power of tail; tail can be chosen at "
-        "prediction time and is written beside each point. Values above 0 favour rare labels."
+        "prediction time and is written beside each point. Values above 0 favour rare labels. Both axes cover equally "
+        f"much, at least {TAIL_SPAN:g} points."
     )
-    return Chart("point", "tail", "P@5 against PSP@5 by tail", "P@5", "PSP@5", series, about) if series else None
+    if not series:
+        return None
+    return Chart("point", "tail", "P@5 against PSP@5 by tail", "P@5", "PSP@5", series, about, span=TAIL_SPAN)
 
 
 def calibration_chart(runs: Sequence[Results]) -> Chart | None:

@@ -29,6 +29,7 @@ from megalabel.report.tables import (
     tail_table,
     threshold_table,
 )
+from megalabel.wording import counted
 
 __all__ = ["choose_samples", "make_page"]
 
@@ -80,7 +81,8 @@ def _title(runs: Sequence[Results]) -> str:
 
 def _facts(runs: Sequence[Results]) -> str:
     report = runs[0].best
-    facts = f"{report['rows']:,} {runs[0].data['split']} texts, {report['labels']:,} labels. All metrics in percent."
+    texts = counted(report["rows"], f"{runs[0].data['split']} text")
+    facts = f"{texts}, {counted(report['labels'], 'label')}. All metrics in percent."
     constants = report["propensity"]
     if constants and constants["A"] is not None:
         facts += f" Propensities with A = {constants['A']:g}, B = {constants['B']:g}, N = {constants['points']:,}."

@@ -120,7 +120,9 @@ class PredictedLabel(NamedLabel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{**_LABEL, "score": 0.81}]})
 
-    score: float = Field(description="A calibrated probability if the model is fused.")
+    score: float = Field(
+        description="A probability if the model is fused; calibrated if it had enough validation texts."
+    )
     points: int = Field(0, description="Training points.")
     frequency: Frequency = "unseen"
     heads: dict[str, float | None] = Field({}, description="The score from each head.")
@@ -194,7 +196,7 @@ class ModelInfo(BaseModel):
     name: str = Field(description="The name of its recipe.")
     labels: int = Field(description="Number of labels.")
     heads: list[str]
-    fused: bool = Field(description="Scores are calibrated probabilities.")
+    fused: bool = Field(description="Scores are probabilities, calibrated if there were enough validation texts.")
     tail: float | None = Field(description="Default of `tail`; null if the model is not fused.")
     threshold: StoredThreshold | None = Field(description="For requests without `k`; null if the model has none.")
     limits: Limits

@@ -128,7 +128,7 @@ class Phase:
         self.log.rewind(loop.step, phase=self.name)
         saved = time.monotonic()
         with _stop_at_step(ranks) as stopping:
-            while loop.epoch < self.epochs and not self._out_of_patience(best):
+            while not self._ended(loop, best):
                 for result in loop.run_epoch():
                     self._average.after_step(result.epoch)
                     self.show.step(loss=result.loss, texts=result.queries)
@@ -143,8 +143,7 @@ class Phase:
                         self._stop(stopping())
                 loop.check_weights()
                 better = self.select and self._evaluate(loop, best)
-                ended = loop.epoch == self.epochs or self._out_of_patience(best)
-                self._save(loop, best, tags=["best"] * better + ["done"] * ended)
+                self._save(loop, best, tags=["best"] * better + ["done"] * self._ended(loop, best))
                 saved = time.monotonic()
                 self._stop(stopping())
                 if self.select and best["epoch"] >= 0:
@@ -175,7 +174,7 @@ class Phase:
     def _evaluate(self, loop: Loop, best: dict[str, Any]) -> bool:
         """Evaluate on validation rows if due; return whether this is the best so far."""
         settings = self.recipe.training
-        if loop.epoch % settings.evaluate_every and loop.epoch != self.epochs:
+        if loop.epoch % settings.evaluate_every and loop.epoch != self.epochs and not loop.at_end:
             return False
         with self.show.pause(), self._average.applied():
             rows = self._watched()
@@ -190,7 +189,7 @@ class Phase:
             raise SettingError(f"training.select is {settings.select!r}", remedy=nearest(settings.select, metrics))
         self._write(loop.step, epoch=loop.epoch, val=metrics)
         better = best["value"] is None or metrics[settings.select] > best["value"]
-        self.show.evaluated(metrics, best=better)
+        self.show.evaluated(metrics, by=settings.select, best=better)
         if better:
             best.update(epoch=loop.epoch, value=metrics[settings.select], metrics=metrics, since=0)
             return True
@@ -252,9 +251,11 @@ class Phase:
         texts = self.texts.labels if self.network.needs_text else None
         return all_queries(self.network, queries), space_side(self.network, texts)
 
-    def _out_of_patience(self, best: dict[str, Any]) -> bool:
+    def _ended(self, loop: Loop, best: dict[str, Any]) -> bool:
+        """Return whether all epochs or steps are done, or patience ran out."""
         patience = self.recipe.training.patience
-        return self.select and patience is not None and best["since"] >= patience
+        impatient = self.select and patience is not None and best["since"] >= patience
+        return loop.epoch >= self.epochs or loop.at_end or impatient
 
     def _save(self, loop: Loop, best: dict[str, Any], tags: Sequence[str] = ()) -> None:
         if self.folder is None:
