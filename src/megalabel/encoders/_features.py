@@ -157,8 +157,8 @@ class Features:
             owners.append(np.arange(len(words)))
         if self.sizes["characters"]:
             codes, counts = _codes([f"<{word[:_LONGEST]}>" for word in words])
-            for hashes, _, owned in self._ngrams(codes, counts):
-                rows.append(hashes)
+            for ngrams, _, owned in self._ngrams(codes, counts):
+                rows.append(ngrams)
                 owners.append(owned)
         none = [np.empty(0, dtype=np.int64)]
         return np.concatenate(rows or none), np.concatenate(owners or none)

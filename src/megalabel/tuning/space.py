@@ -22,8 +22,10 @@ __all__ = ["Axis", "Choice", "Range", "change_of", "default_space", "read_space"
 
 _RATE, _TEMPERATURE = 5.0, 3.0  # a default range reaches from value / factor to value * factor
 _NEAR = 0.2  # of a range, in either direction: what counts as near a value
-_FIXED = ("ngrams", "predict", "seed", "name", "paper", "about", "differs", "training.refit", "training.device")
-_FIXED += ("training.select", "training.validation", "training.validation_like_test", "training.evaluate_on")
+_FIXED = (  # what trials have in common, so that they can be compared
+    "ngrams", "predict", "seed", "name", "paper", "about", "differs", "training.refit", "training.device",
+    "training.select", "training.validation", "training.validation_like_test", "training.evaluate_on",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
