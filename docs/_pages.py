@@ -6,16 +6,8 @@
 
 from __future__ import annotations
 
-import html
 import re
 from pathlib import Path
-from typing import Any
-
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_for_filename
-from pygments.lexers.special import TextLexer
-from pygments.util import ClassNotFound
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOT_PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
@@ -59,34 +51,3 @@ def navigation(text: str) -> str:
         if pages := ENTRY.findall(body):
             parts.append("\n".join(["```{toctree}", ":hidden:", f":caption: {title}", *pages, "```"]))
     return "\n\n".join(parts)
-
-
-def sources(texts: list[str]) -> set[str]:
-    """Return the files and folders of the repository that pages link to, and the files of these folders."""
-    linked = {path for text in texts for path in re.findall(rf"\]\({SOURCE}:([^)#]+)", text)}
-    for folder in [ROOT / path for path in linked if (ROOT / path).is_dir()]:
-        linked |= {path.relative_to(ROOT).as_posix() for path in shown(folder)}
-    return linked
-
-
-def shown(folder: Path) -> list[Path]:
-    """Return the files of a folder that are text."""
-    return sorted(path for path in folder.iterdir() if path.suffix in (".py", ".yaml", ".json", ".md", ".js", ".css"))
-
-
-def source_page(path: str) -> dict[str, Any]:
-    """Return what the theme needs for the page of a file or a folder."""
-    file = ROOT / path
-    if file.is_dir():
-        links = (f'<li><a href="{file.name}/{each.name}.html">{html.escape(each.name)}</a></li>' for each in shown(file))
-        body = f"<ul>{''.join(links)}</ul>"
-    else:
-        text = file.read_text(encoding="utf-8")
-        try:
-            lexer = get_lexer_for_filename(file.name)
-        except ClassNotFound:
-            lexer = TextLexer()
-        # tabindex: wide lines scroll, which must work by keyboard too
-        code = highlight(text, lexer, HtmlFormatter(linenos="inline", lineanchors="line", anchorlinenos=False))
-        body = code.replace("<pre>", '<pre tabindex="0">', 1)
-    return {"title": path, "body": f"<h1><code>{html.escape(path)}</code></h1>\n{body}", "display_toc": False}

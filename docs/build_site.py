@@ -1,7 +1,7 @@
 """Build the site: the pages of docs, the reference from the program, everything in one folder that works offline.
 
 Run: python docs/build_site.py [--out site]
-Sphinx reads the pages from ``build/site-pages``. A warning, such as a link that leads nowhere or a page that is in no
+Sphinx reads the pages from ``build/site-pages``, to which they are written first. A warning, such as a link that leads nowhere or a page that is in no
 list of ``docs/index.md``, fails the build.
 """
 
@@ -12,8 +12,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from _pages import ROOT, ROOT_PAGES, navigation, site_text, sources
+from _pages import ROOT, ROOT_PAGES, navigation, site_text
 from _reference import api_list, api_pages, commands
+from _sources import write_sources
 from sphinx.cmd.build import main as sphinx
 
 DOCS = ROOT / "docs"
@@ -21,38 +22,39 @@ MADE = {"api.md": api_list, "commands.md": commands}  # what takes the place of 
 MARK = "<!-- the site has it here -->"
 
 
-def write_pages(folder: Path) -> set[str]:
-    """Write all pages of the site to a folder; return the files of the repository that they link to."""
+def write_pages(folder: Path) -> None:
+    """Write the Markdown of all pages of the site to a folder."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(DOCS / "img", folder / "img")
     pages = {path.name: site_text(path) for path in sorted(DOCS.glob("*.md"))}
     pages |= {name: site_text(ROOT / source) for source, name in ROOT_PAGES.items()}
-    linked = sources(list(pages.values()))
     for name, make in MADE.items():
         pages[name] = pages[name].replace(MARK, make())
     pages["index.md"] += "\n" + navigation(pages["index.md"]) + "\n"
     for name, text in {**pages, **api_pages()}.items():
         (folder / name).write_text(text, encoding="utf-8")
-    return linked
 
 
 def build(out: Path, work: Path) -> int:
     """Build the site in ``out``; return 0 if there was no warning."""
-    linked = write_pages(work / "site-pages")
+    write_pages(work / "site-pages")
     shutil.rmtree(out, ignore_errors=True)
     options = ["-q", "-b", "html", "-c", DOCS, "-d", work / "site-doctrees", "--fail-on-warning", "--fresh-env"]
-    setting = f"source_paths={','.join(sorted(linked))}"
-    return sphinx([*map(str, options), "-D", setting, str(work / "site-pages"), str(out)])
+    if code := sphinx([*map(str, options), str(work / "site-pages"), str(out)]):
+        return code
+    write_sources(out)
+    return 0
 
 
 def main() -> int:
     """Build the site and say where it is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "site", help="folder of the site; it is replaced")
-    out = parser.parse_args().out
-    if code := build(out, ROOT / "build"):
+    parser.add_argument("--work", type=Path, default=ROOT / "build", help="folder for what is made on the way")
+    arguments = parser.parse_args()
+    if code := build(arguments.out, arguments.work):
         return code
-    print(f"{out / 'index.html'}: written")
+    print(f"{arguments.out / 'index.html'}: written")
     return 0
 
 

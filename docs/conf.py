@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from sphinx.application import Sphinx
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))
 
-from _pages import SOURCE, source_page  # noqa: E402
+from _pages import SOURCE  # noqa: E402
 from _reference import source_of  # noqa: E402
 
 from megalabel import __version__  # noqa: E402
@@ -20,7 +16,8 @@ from megalabel import __version__  # noqa: E402
 project = "megalabel"
 author = "The megalabel authors"
 release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.linkcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.linkcode", "_math"]
+html_math_renderer = "mathml"
 
 myst_heading_anchors = 4
 myst_url_schemes = {"http": None, "https": None, "mailto": None, SOURCE: SOURCE + "/{{path}}.html"}
@@ -49,15 +46,3 @@ def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
     """Return the page of the source of an object of the API."""
     place = source_of(info["module"], info["fullname"])
     return place and f"{SOURCE}/{place[0]}.html#line-{place[1]}"
-
-
-def add_sources(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Add a page for every file and folder of the repository that a page or the API links to."""
-    for path in sorted(app.config.source_paths):
-        yield f"{SOURCE}/{path}", source_page(path), "page.html"
-
-
-def setup(app: Sphinx) -> None:
-    """Register what is ours."""
-    app.add_config_value("source_paths", [], "html")
-    app.connect("html-collect-pages", add_sources)
