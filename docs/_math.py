@@ -19,7 +19,7 @@ def block_formula(writer: HTML5Translator, node: nodes.math_block) -> None:
     """Write formulas in lines of their own; an empty line separates one from the next."""
     for formula in node.astext().split("\n\n"):
         aligned = pick_math_environment(formula) == "align*"
-        text = f"\\begin{{align*}}{formula}\\end{{align*}}" if aligned else formula
+        text = f"\\begin{{aligned}}{formula}\\end{{aligned}}" if aligned else formula
         writer.body.append(f'<div class="math" tabindex="0">{tex2mathml(text, as_block=True)}</div>\n')
     raise nodes.SkipNode
 
