@@ -39,7 +39,7 @@ def site_text(path: Path) -> str:
 def navigation(text: str) -> str:
     """Return hidden tables of contents, one for each section of ``docs/index.md`` with a list of pages.
 
-    >>> print(navigation("# Home\\n\\n## Start\\n\\n- [Install](install.md): how\\n"))
+    >>> print(navigation(chr(10).join(["# Home", "", "## Start", "", "- [Install](install.md): how", ""])))
     ```{toctree}
     :hidden:
     :caption: Start

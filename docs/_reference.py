@@ -1,4 +1,4 @@
-"""The reference of the site, from the program itself: one page a package with its public names, one with all commands."""
+"""The reference of the site, from the program itself: a page for each package, and one with all commands."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "megalabel"
 PARTS = (
-    "data", "metrics", "losses", "index", "model", "recipes", "plan", "report", "augment", "graphs", "encoders", "heads",
-    "fusion", "batching", "serve", "types", "errors", "testing",
+    "data", "metrics", "losses", "index", "model", "recipes", "plan", "report", "augment", "graphs", "encoders",
+    "heads", "fusion", "batching", "serve", "types", "errors", "testing",
 )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def source_of(module: str, name: str) -> tuple[str, int] | None:
 
 
 def modules() -> dict[str, list[str]]:
-    """Return the public modules by the name of their page: the package itself, then its parts in the order of imports."""
+    """Return the public modules by the name of their page: the package itself, its parts, the integrations."""
     pages = {"megalabel": ["megalabel"]}
     for name in PARTS:
         pages[name] = [f"megalabel.{name}"]
@@ -52,7 +52,7 @@ def page_of(part: str) -> str:
 
 def api_pages() -> dict[str, str]:
     """Return the text of the page of every public module by file name."""
-    return {page_of(part): _api_page(part, names) for part, names in modules().items()}
+    return {page_of(part): api_page(part, names) for part, names in modules().items()}
 
 
 def api_list() -> str:
@@ -65,8 +65,7 @@ def commands() -> str:
     """Return the help of every command as Markdown."""
     command = [sys.executable, "-m", "typer", "megalabel.cli", "utils", "docs", "--name", "megalabel"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    _, _, text = done.stdout.partition("**Commands**:")
-    return "**Commands**:" + text
+    return done.stdout[done.stdout.index("\n## ") :]  # after the program's own help, whose list shortens each command's
 
 
 def _title(part: str) -> str:
@@ -78,7 +77,8 @@ def _first_line(part: str) -> str:
     return " ".join(text.partition("\n\n")[0].split())
 
 
-def _api_page(part: str, names: list[str]) -> str:
+def api_page(part: str, names: list[str]) -> str:
+    """Return the page of a part: its modules, without the names that are on the page of the package itself."""
     lines = [f"# {_title(part)}", ""]
     for name in names:
         module = import_module(name)

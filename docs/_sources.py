@@ -1,4 +1,4 @@
-"""The files of the repository that pages and the reference link to, as pages of the site: plain, quick to make, to read."""
+"""The files of the repository that the site links to, as plain pages of their own."""
 
 from __future__ import annotations
 
@@ -50,11 +50,15 @@ def source_page(path: str) -> str:
     file, name = ROOT / path, html.escape(path)
     up = "../" * (path.count("/") + 1)
     if file.is_dir():
-        links = (f'<li><a href="{file.name}/{each.name}.html">{html.escape(each.name)}</a></li>' for each in shown(file))
+        links = (
+            f'<li><a href="{file.name}/{each.name}.html">{html.escape(each.name)}</a></li>' for each in shown(file)
+        )
         body = f"<ul>{''.join(links)}</ul>"
     else:
         # tabindex: wide lines scroll, which must work by keyboard too
-        code = highlight(file.read_text(encoding="utf-8"), _lexer(file.name), HtmlFormatter(linenos="inline", lineanchors="line"))
+        code = highlight(
+            file.read_text(encoding="utf-8"), _lexer(file.name), HtmlFormatter(linenos="inline", lineanchors="line")
+        )
         body = code.replace("<pre>", f'<pre tabindex="0" aria-label="{name}">', 1)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name} - megalabel</title>'

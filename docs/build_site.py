@@ -1,8 +1,8 @@
 """Build the site: the pages of docs, the reference from the program, everything in one folder that works offline.
 
 Run: python docs/build_site.py [--out site]
-Sphinx reads the pages from ``build/site-pages``, to which they are written first. A warning, such as a link that leads nowhere or a page that is in no
-list of ``docs/index.md``, fails the build.
+Sphinx reads the pages from ``build/site-pages``, where they are written first. A warning, such as a link that leads
+nowhere or a page that is in no list of ``docs/index.md``, fails the build.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from _access import mend_pages
 from _pages import ROOT, ROOT_PAGES, navigation, site_text
 from _reference import api_list, api_pages, commands
 from _sources import write_sources
@@ -42,6 +43,7 @@ def build(out: Path, work: Path) -> int:
     options = ["-q", "-b", "html", "-c", DOCS, "-d", work / "site-doctrees", "--fail-on-warning", "--fresh-env"]
     if code := sphinx([*map(str, options), str(work / "site-pages"), str(out)]):
         return code
+    mend_pages(out)
     write_sources(out)
     return 0
 

@@ -69,7 +69,9 @@ def test_costs_are_those_of_the_flagship_cheapest_first():
     dear = [row("auto", "flagship", 40.0, fit_cpu_seconds=3600.0), row("b", "peer", 20.0)]
     documents = {"dear": dear, "peers": [row("b", "peer", 20.0)], "set": [row("auto", "flagship", 40.0)]}
     text = tables.cost_text(documents, table, lambda document: "here")
-    assert text.startswith("data|processor minutes|peak MB|weights|at 4 bytes each\nset|35.0|567|2.5 M|10 MB\ndear|60.0|")
+    assert text.startswith(
+        "data|processor minutes|peak MB|weights|at 4 bytes each\nset|35.0|567|2.5 M|10 MB\ndear|60.0|"
+    )
     assert text.endswith("Seeds: 0; threads: 2; here.\n")
 
 
