@@ -16,6 +16,13 @@ from pathlib import Path
 from _results import RESULTS, write_result
 from _study import Row, arguments, run_study
 
+BASES = {
+    "Astec": "astec-cpu",
+    "DECAF": "decaf-cpu",
+    "ECLARE": "eclare-cpu",
+    "InceptionXML-LF": "inceptionxml-lf-cpu",
+    "UniDEC": "unidec-cpu",
+}
 BASE = ("heads.classifier.init=points", "training.epochs=3")
 
 
@@ -60,10 +67,11 @@ ROWS = [
         for share in (0.25, 0.5, 0.75)
         for sample in ("uniform", "tail")
     ),
-    Row("Astec: D", "astec-cpu"),
-    Row("Astec: Z u D", "astec-cpu", (label_rows(),)),
-    Row("UniDEC: D", "unidec-cpu"),
-    Row("UniDEC: Z u D", "unidec-cpu", (label_rows(),)),
+    *(
+        Row(f"{system}: {name}", recipe, changes)
+        for system, recipe in BASES.items()
+        for name, changes in (("D", ()), ("Z u D", (label_rows(),)))
+    ),
     Row("UniDEC: Z u D, at most 10 targets", "unidec-cpu", (label_rows(max_targets="10"),)),
 ]
 

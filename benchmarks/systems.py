@@ -83,8 +83,10 @@ def with_minilm(name: str, recipe: str) -> Row:
         "dpr": ["training.warmup_steps=20"],
         "ance": ["stages.ance.training.warmup_steps=20", "stages.ance.training.encoder.lr=2e-5",
                  "stages.ance.batching.refresh.every_steps=100"],
-        "ngame": ["training.warmup_steps=2", "stages.extreme.training.warmup_steps=2"],  # of 3 steps an epoch
-        "dexml": ["batching.batch_size=512", "training.encoder.lr=5e-5"],
+        "ngame": ["training.warmup_steps=2", "stages.extreme.training.warmup_steps=2",  # of 3 steps an epoch
+                  "training.chunk_size=256"],  # the same gradients in less memory
+        "dexml": ["batching.batch_size=512", "training.encoder.lr=5e-5", "training.chunk_size=256"],
+        "unidec": ["training.chunk_size=256"],
         "lightxml": ["encoder.query_length=32", "heads.classifier.candidates.top=10", "batching.batch_size=64",
                      "training.tables={kind: lazy_adamw, lr: 1e-3}", "training.averaging.every_steps=100"],
         "cascadexml": ["encoder.query_length=32", *three_levels()],

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 IMAGES = Path(__file__).resolve().parent / "img"
+PAPER_DATA = "LF-AmazonTitles-131K"
 NAMES = ["P@1", "P@5", "PSP@1", "PSP@5"]
 BLUE, RED, GREY = "#2f6fb7", "#c8443c", "#9a9a96"
 
@@ -49,7 +50,7 @@ def _span(values: list[float]) -> str:
 
 def study_text(study: dict[str, Any], published: dict[str, Any], table: Table, where: str) -> str:
     """Return all tables, one section for each data set."""
-    paper = published["gandalf"]["metrics"]
+    paper = _published_systems(study["rows"]) | published["gandalf"]["metrics"]
     parts = []
     for data in dict.fromkeys(row["data"] for row in study["rows"]):
         rows = {row["name"]: row for row in study["rows"] if row["data"] == data}
@@ -64,6 +65,18 @@ def study_text(study: dict[str, Any], published: dict[str, Any], table: Table, w
         parts.append(table(head, lines))
         parts += _by_text(rows, table) + _coverage(rows, paper, table) + _samples(rows, table) + _pictures(data, rows)
     return "\n".join([*parts, f"Test rows, seed 0; {where}. The paper's columns: {published['gandalf']['source']}.\n"])
+
+
+def _published_systems(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the published figures of each system with and without Gandalf, by the names of rows."""
+    from megalabel.recipes.published import load_published
+
+    figures = {}
+    for name, recipe in {row["name"].split(":")[0]: row["recipe"].removesuffix("-cpu") for row in rows}.items():
+        own = {each.variant: dict(each.metrics) for each in load_published(recipe) if each.data == PAPER_DATA}
+        if "gandalf" in own:
+            figures |= {f"{name}: D": own[""], f"{name}: Z u D": own["gandalf"]}
+    return figures
 
 
 def _cost(row: dict[str, Any]) -> str:

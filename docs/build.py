@@ -18,6 +18,7 @@ from typing import Any
 
 from _ablations import TABLES, ablation_text, load_ablations
 from _architecture import PICTURE, draw_architecture, is_fresh, packages_text
+from _claims import claims_text
 from _figures import draw_figures, gradients_text, graph_text, pool_text
 from _gandalf import draw, label_features_text, study_text
 from _plan import measured_text, memory_text, published_text, worked_text
@@ -116,6 +117,11 @@ def unidec() -> str:
                 rows.append([named, *(f"{metrics[name]:.2f}" for name in names), *cost])
         parts.append(f"**{data}**\n\n{table(['', *names, 'CPU s', 'MiB'], rows)}")
     return "\n".join(parts) + f"\nSeed 0, one thread, several runs at once; {where(stored)}.\n"
+
+
+def claims() -> str:
+    """Return the claims of the papers, with verdicts."""
+    return claims_text(table, result)
 
 
 def gandalf() -> str:
@@ -404,6 +410,7 @@ def systems_measured() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "choose_memory": partial(memory_text, table),
     "choose_time": choose_time,
+    "claims": claims,
     "demo": demo,
     "gandalf": gandalf,
     "gandalf_cost": gandalf_cost,

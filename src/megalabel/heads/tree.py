@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tree", "TreeSettings"]
 
+SMALLEST = np.float32(1e-4)  # products far below this are all alike
 _NEW_POINTS, _UNPRUNED = 10, 0.6  # measured: points that bring new n-grams, share of weights left by pruning
 _WEIGHT_BYTES = 20  # per weight, by nodes and by features
 
@@ -97,11 +98,21 @@ class TreeSettings(RowSettings):
         return tree.fit(rows, train.without(train.filter).targets, train.excluded(), vectors)
 
 
+def _as_scores(products: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the scores of labels, given the products p along their paths."""
+    return np.log(products + SMALLEST)
+
+
 class Tree(FittedHead):
-    r"""Score labels along a tree of clusters: the product of what the rankers on the way to a label say.
+    r"""Score labels along a tree of clusters: the product of what the rankers on the way to a label say, as a log.
 
     .. math::
-        s_l(x) = \prod_{n \in \text{path}(l)} h(w_n^T x + b_n), \qquad h(v) = \exp(-\max(0, 1 - v)^3)
+        s_l(x) = \log(10^{-4} + p_l(x)), \quad p_l(x) = \prod_{n \in \text{path}(l)} h(w_n^T x + b_n), \quad
+        h(v) = \exp(-\max(0, 1 - v)^3)
+
+    The logarithm keeps the order of the products, and can be added to the scores of other heads: most products are
+    close to 0, so that sums with them would see little but the few largest. The constant bounds what a label
+    that one ranker rejects can lose.
 
     Labels, described by the mean of their points (PIFA), are cut into balanced clusters of at most ``leaf``;
     ``branches`` clusters at a time form a node of the level above. The ranker of a node minimises
@@ -128,7 +139,7 @@ class Tree(FittedHead):
         vectors: dense head whose query vectors are read beside the n-grams; read by the network.
         leaf: largest number of labels per cluster.
         branches: largest number of clusters or nodes under a node, a power of two.
-        trees: number of trees over different clusters; a label's score is their mean, and each proposes labels.
+        trees: number of trees over different clusters; p is their mean, and each proposes labels.
         C: weight of the errors of positive rows against the size of the weights.
         C_negative: that of the errors of negative rows.
         mined: best-ranked nodes of a row whose children it trains; 0 for teacher forcing alone.
@@ -223,7 +234,7 @@ class Tree(FittedHead):
             beam = self._clusters(levels, x)
             found.append(levels[-1].searched.search(x, beam, k, out))
         if len(found) == 1:
-            return TopK(found[0].ids, np.exp(found[0].scores))
+            return TopK(found[0].ids, _as_scores(np.exp(found[0].scores)))
         ids = np.sort(np.concatenate([top.ids for top in found], axis=1), axis=1)
         ids[:, 1:][ids[:, 1:] == ids[:, :-1]] = -1  # once each
         scores = self.scores(x, ids)
@@ -243,7 +254,7 @@ class Tree(FittedHead):
             raise DataError(f"candidates must lie in -1 to {len(levels[-1].bias) - 1:,}")
         total = sum(np.exp(paths(levels, x, labels, len(levels))) for levels in self.trees_)
         mean = np.asarray(total / np.float32(len(self.trees_)), dtype=np.float32)
-        return np.where(labels >= 0, mean, np.float32(-np.inf))
+        return np.where(labels >= 0, _as_scores(mean), np.float32(-np.inf))
 
     def without(self, labels: NDArray[np.int64]) -> Self:
         """Return a head that never returns these labels and shares everything else with this one."""
@@ -269,7 +280,7 @@ class Tree(FittedHead):
             parents = np.tile(live.parts[f"parent_{number}"], (x.shape[0], 1))
             above = paths(levels, x, parents, len(levels) - 1)
             total += np.exp(above - np.maximum(0, 1 - values) ** 3)
-        return total / np.float32(len(self.trees_))
+        return _as_scores(total / np.float32(len(self.trees_)))
 
     def _clusters(self, levels: list[Level], x: sparse.csr_matrix) -> TopK:
         """Return the best clusters of the queries."""

@@ -38,7 +38,7 @@ def fitted(seed=0, **settings):
 
 
 def naive_scores(tree, x):
-    """Return the scores [Q, L] of all labels: the mean over trees of products along the path."""
+    """Return the scores [Q, L] of all labels: log(1e-4 + the mean over trees of products along the path)."""
     total = 0
     for levels in tree.trees_:
         above = np.ones((x.shape[0], 1))
@@ -46,7 +46,7 @@ def naive_scores(tree, x):
             values = (x @ level.weights.T).toarray() + level.bias
             above = above[:, level.parent] * np.exp(-(np.maximum(0, 1 - values) ** 3))
         total = total + above
-    return total / len(tree.trees_)
+    return np.log(1e-4 + total / len(tree.trees_))
 
 
 def naive_targets(levels, y):
