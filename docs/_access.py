@@ -9,6 +9,7 @@ MENDS = (
     ('<aside class="sidebar-drawer', '<aside aria-label="All pages" class="sidebar-drawer'),
     ('<aside class="toc-drawer', '<aside aria-label="This page" class="toc-drawer'),
     ("<pre>", '<pre tabindex="0">'),  # wide lines and tables scroll, which must work by keyboard too
+    ('<div id="search-results">', '<h1 class="only-read">Search</h1><div id="search-results">'),
     ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
 )
 
