@@ -23,8 +23,8 @@ from _figures import draw_figures, gradients_text, graph_text, pool_text
 from _gandalf import draw, label_features_text, study_text
 from _integrations import sklearn_checks_text
 from _multilingual import multilingual_text
-from _plan import measured_text, published_text, worked_text
-from _quality import NOTHING, load_quality, quality_short_text, quality_text, variants_text
+from _plan import measured_text, memory_text, published_text, worked_text
+from _quality import NOTHING, cost_text, load_quality, quality_short_text, quality_text, variants_text
 from _reliability import soak_text, statuses_text
 from _scale import scale_text
 from _search import search_text
@@ -181,6 +181,11 @@ def quality() -> str:
 def quality_short() -> str:
     """Return the flagship beside the best of the other systems."""
     return quality_short_text(load_quality(ROOT / "results" / "quality"), table, result("aims"))
+
+
+def choose_time() -> str:
+    """Return what the flagship cost on each data set."""
+    return cost_text(load_quality(ROOT / "results" / "quality"), table, where)
 
 
 def quality_variants() -> str:
@@ -438,6 +443,8 @@ def systems_measured() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "choose_memory": partial(memory_text, table),
+    "choose_time": choose_time,
     "claims": claims,
     "demo": demo,
     "gandalf": gandalf,

@@ -319,17 +319,17 @@ class _Update:
         count = min(len(others), max(round(settings.mix * len(focus)), _OLD if settings.mix else 0))
         mixed = generator(settings.seed, "mix").choice(others, count, replace=False)
         data = data.replace(train=data.train.rows(np.union1d(focus, mixed)))
-        recipe = _short(chosen, settings, chosen.batching.epoch_items(data.train.targets))
+        recipe = _short(chosen, settings, chosen.batching.epoch_items(data.train))
         encoders = dict(network.encoders.items())
         spaces = network.spaces
         for head in recipe.dense_heads.values():
             if head.candidates is not None and head.candidates.graph:
                 name = recipe.dense_heads[head.candidates.source].label_space
                 spaces[name] = spaces[name].with_graph(data.train.targets, recipe.seed)
-        items = recipe.batching.epoch_items(data.train.targets)
-        steps = -(-items // recipe.batching.size(items)) * settings.epochs
+        steps = recipe.batching.steps(data.train)
         self.say(f"training on {len(focus):,} changed and {count:,} other texts")
-        with display(total_steps=steps, epochs=settings.epochs, title=f"{recipe.name} on {data.name}") as show:
+        title, total = f"{recipe.name} on {data.name}", steps * settings.epochs
+        with display(total_steps=total, epochs=settings.epochs, epoch_steps=steps, title=title) as show:
             phase = Phase(
                 recipe=recipe, data=data, network=network, texts=Texts.of(data, encoders), folder=None,
                 epochs=settings.epochs, select=False, log=RunLog(None), show=show, name="update", identity={},
@@ -373,8 +373,8 @@ def _short(recipe: Recipe, settings: UpdateSettings, items: int) -> Recipe:
     schedule = training.schedule if training.schedule in ("linear", "cosine", "constant") else "linear"
     small = training.model_copy(
         update={
-            **rates, "epochs": settings.epochs, "schedule": schedule, "warmup_steps": None, "milestones": (),
-            "averaging": None,
+            **rates, "epochs": settings.epochs, "schedule": schedule, "warmup_steps": None, "max_steps": None,
+            "milestones": (), "averaging": None,
         }
     )  # fmt: skip
     changes: dict[str, Any] = {"batch_size": min(batching.batch_size, max(1, items // _BATCHES))}
