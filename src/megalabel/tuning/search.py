@@ -114,6 +114,8 @@ def tune(
         raise SettingError("there is nothing to search", remedy="name settings with --space key=a,b,c")
     if data.val is None:
         settings = base.training
+        if not settings.validation:
+            raise SettingError("training.validation is 0, but a search needs validation rows", remedy="leave it out")
         data = hold_out(data, share=settings.validation, like_test=settings.validation_like_test, seed=base.seed)
     if not data.val:
         raise DataError(f"{data.name} has no validation rows, and none can be held out", remedy="give more train rows")

@@ -135,6 +135,8 @@ def test_a_space_that_is_used_up(training, data, tmp_path):
 def test_mistakes(training, data, tmp_path):
     with pytest.raises(SettingError, match="nothing to search"):
         run(data, tmp_path / "out", space={})
+    with pytest.raises(SettingError, match="needs validation rows"):
+        run(data, tmp_path / "out", changes=["training.validation=0"])
     with pytest.raises(DataError, match="no search here"):
         run(data, tmp_path / "out", resume=True)
     run(data, tmp_path / "out", trials=1)
