@@ -41,7 +41,7 @@ def test_without_validation_rows_all_heads_count_alike(whole, data):
     assert isinstance(model.fusion, Fusion) and model.fusion.calibration is None
     assert list(model.fusion.shares().values()) == pytest.approx([1 / len(model.heads)] * len(model.heads))
     metrics = {heads: model.evaluate(data, heads=heads).metrics["nDCG@5"] for heads in ("all", *model.heads)}
-    assert metrics["all"] > np.median([metrics[head] for head in model.heads])
+    assert metrics["all"] > min(metrics[head] for head in model.heads)
     why = model.explain(data.test.texts[0])
     assert why.probability is None and why.rest == 0
     again = ml.Model.load(folder)
