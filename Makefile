@@ -40,7 +40,7 @@ browser:  ## Chromium for the tests of the page: at once if there is one, from D
 test: $(VENV)/.dev browser  ## run the tests (a few minutes at most)
 	@$(BIN)/python -m pytest $(PARALLEL)
 
-ci-extra: $(VENV)/.dev  ## what CI runs beside the tests: the wheel, whole recipes, four ranks, injected faults
+ci-extra: $(VENV)/.dev browser  ## what CI runs beside the tests: the wheel, the site, whole recipes, four ranks, injected faults
 	@$(BIN)/python -m pytest $(PARALLEL) -m 'extra and not slow'
 
 test-all: $(VENV)/.dev browser  ## run the slow tests too
@@ -69,8 +69,9 @@ bench: $(VENV)/.dev  ## run every benchmark and write results/
 	@$(PIP) napkinxc
 	@for script in $$(ls benchmarks/*.py | grep -v '/_'); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-docs: $(VENV)/.dev  ## regenerate tables and pictures from results/
+docs: $(VENV)/.dev  ## regenerate tables and pictures from results/, then build site/index.html
 	@$(BIN)/python docs/build.py
+	@$(BIN)/python docs/build_site.py
 
 constraints: $(VENV)/.dev  ## write the versions now installed to constraints.txt
 	@$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
@@ -84,5 +85,5 @@ audit: $(VENV)/.dev  ## bill of materials (build/sbom.cdx.json), licences, known
 	@$(BIN)/python requirements/audit.py --pip-audit build/audit/bin/pip-audit
 
 clean:  ## remove what the targets made, but for .venv
-	@rm -rf build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	@rm -rf build dist runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

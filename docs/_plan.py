@@ -93,3 +93,18 @@ def published_text(table: Table) -> str:
         "planned here, one GPU",
     ]
     return table(head, rows)
+
+
+SIZES = ((10_000, 2_000), (100_000, 20_000), (1_000_000, 200_000), (2_000_000, 1_000_000))
+
+
+def memory_text(table: Table) -> str:
+    """Return the planned peak of recipes for a CPU, for data of several sizes."""
+    from megalabel.plan import plan
+    from megalabel.plan.numbers import show_bytes
+
+    lines = []
+    for recipe in ("auto", "unidec-cpu", "dexml-cpu", "renee-cpu"):
+        plans = (plan(recipe, points=points, labels=labels, device="cpu", memory=2.0**36) for points, labels in SIZES)
+        lines.append([f"`{recipe}`", *(show_bytes(each.host_bytes) for each in plans)])
+    return table(["recipe", *(f"{points:,} texts, {labels:,} labels" for points, labels in SIZES)], lines)

@@ -69,14 +69,30 @@ def quality_short_text(documents: dict[str, Rows], table: Table, aims: dict[str,
         best = {name: max(peers, key=lambda rows, name=name: average(rows, name)) for name in HEADLINE if peers}
         leads = {name: not peers or average(flagship, name) >= average(best[name], name) for name in HEADLINE}
         own = [bold(figure(flagship, name), leads[name]) for name in HEADLINE]
-        lines.append([data, title(flagship), *own, *costs(flagship)[:3]])
+        lines.append([data, title(flagship), *own])
         if peers:
             theirs = [bold(figure(best[name], name), not leads[name]) for name in HEADLINE]
-            lines.append(["", f"best of {len(peers)} peers on each metric", *theirs, "", "", ""])
+            lines.append(["", f"best of {len(peers)} others on each metric", *theirs])
         missed = missed_text(systems, (aims or {}).get(data))
         under += [f"On {data} `auto` misses our target: {missed}."] if missed else []
-    text = table(["data", "system", *HEADLINE, *COSTS[:3]], lines) if lines else NOTHING
+    text = table(["data", "system", *HEADLINE], lines) if lines else NOTHING
     return "\n".join([text, *(f"{line}\n" for line in under)])
+
+
+def cost_text(documents: dict[str, Rows], table: Table, where: Where) -> str:
+    """Return what the flagship cost on each data set, the cheapest first; its weights are also its size on disk."""
+    found = [(data, _flagship(by_system(rows))) for data, rows in documents.items()]
+    known = sorted(((data, rows) for data, rows in found if rows), key=lambda each: average(each[1], "fit_cpu_seconds"))
+    if not known:
+        return NOTHING
+    lines = [
+        [data, f"{average(rows, 'fit_cpu_seconds') / 60:.1f}", f"{average(rows, 'peak_mb'):,.0f}",
+         f"{average(rows, 'parameters') / 1e6:.1f} M", f"{4 * average(rows, 'parameters') / 1e6:,.0f} MB"]
+        for data, rows in known
+    ]  # fmt: skip
+    used = [row for _, rows in known for row in rows]
+    head = ["data", "processor minutes", "peak MB", "weights", "at 4 bytes each"]
+    return f"{table(head, lines)}\n{conditions(used)}; {where(_last(used))}.{commits_text(used)}\n"
 
 
 def variants_text(documents: dict[str, Rows], table: Table, where: Where) -> str:

@@ -11,34 +11,31 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from megalabel.data.hold_out import hold_out
 from megalabel.device import find_device
-from megalabel.errors import DataError, SettingError, nearest
-from megalabel.files import writing_folder
+from megalabel.errors import DataError, SettingError
 from megalabel.model import LabelStats, Model
+from megalabel.model.about import describe, write_readme
 from megalabel.model.changing import changing
+from megalabel.model.cut import fit_thresholds
 from megalabel.model.fit_fusion import fit_fusion
 from megalabel.model.store import (
     ENCODERS,
     SPACES,
     carried_spaces,
     carry_heads,
-    check_weights,
     find_model,
     load_encoders,
-    save_encoders,
-    save_head_tensors,
 )
-from megalabel.network.fit import fit_heads, fit_ngrams
+from megalabel.network.fit import fit_heads
 from megalabel.network.spaces import LabelSpace, build_spaces, group_dataset, load_spaces, over_groups
-from megalabel.network.texts import TextTokens
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import load_recipe
 from megalabel.recipes.schema import Recipe
+from megalabel.stages import check_sources, save_stage
 from megalabel.training.augment_train import augment_and_tell
 from megalabel.training.check_labels import check_labels
 from megalabel.training.display import display
@@ -46,20 +43,22 @@ from megalabel.training.distributed.check import check_ranks
 from megalabel.training.phase import Phase, Texts
 from megalabel.training.run_folder import finish_folder, identify, is_finished, on_device, prepare_folder
 from megalabel.training.run_log import RunLog
+from megalabel.training.space_sources import SpaceSources
+from megalabel.training.trackers import open_trackers
 from megalabel.types import LABELS
 from megalabel.wording import counted
 
 if TYPE_CHECKING:
-    from scipy import sparse
     from torch import nn
 
     from megalabel.data.dataset import Dataset
     from megalabel.fusion import FusedScores
+    from megalabel.metrics.thresholds import Thresholds
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Stage
 
-__all__ = ["train", "train_rank"]
+__all__ = ["train", "train_rank", "validate"]
 
 
 def train(
@@ -72,6 +71,7 @@ def train(
     resume: bool = False,
     device: str | None = None,
     keep_checkpoints: bool = False,
+    log: Sequence[str] = (),
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model:
@@ -92,6 +92,7 @@ def train(
             bit, as without the interruption.
         device: replaces the recipe's ``training.device``: auto, cpu, cuda, cuda:1 or mps.
         keep_checkpoints: keep checkpoints and stages, which are removed once the model is saved.
+        log: where the curves go beside metrics.jsonl: ``tensorboard``, ``wandb``.
         ranks: the processes that train together, from :func:`megalabel.training.distributed.join`; each calls this
             with the same arguments, and ``out`` is a folder that all of them share.
         say: is called with each line of progress.
@@ -104,7 +105,9 @@ def train(
             if not ranks.alone:
                 raise SettingError("several ranks need a folder for the run that all of them share", remedy="give out")
             out = stack.enter_context(TemporaryDirectory())
-        model = train_rank(recipe, data, out, resume=resume, keep_checkpoints=keep_checkpoints, ranks=ranks, say=say)
+        model = train_rank(
+            recipe, data, out, resume=resume, keep_checkpoints=keep_checkpoints, log=log, ranks=ranks, say=say
+        )
         return Model.load(out) if model is None else model
 
 
@@ -115,6 +118,7 @@ def train_rank(
     *,
     resume: bool = False,
     keep_checkpoints: bool = False,
+    log: Sequence[str] = (),
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model | None:
@@ -124,8 +128,9 @@ def train_rank(
     if not len(data.train):
         raise DataError(f"{data.name} has no train rows", remedy="these are rows to measure on")
     check_labels(recipe, data, say)
-    _check_sources(recipe)
+    check_sources(recipe)
     folder = Path(out)
+    trackers = open_trackers(log, folder, recipe, say)
     with ExitStack() as lock:
         ranks.on_rank0(lambda: prepare_folder(folder, recipe, resume, lock))
         held = _hold_out(recipe, data)
@@ -139,12 +144,38 @@ def train_rank(
             say(f"training on {device}")
         if not ranks.alone:
             say(f"{ranks.world} ranks, each with about {counted(len(ranks.share(len(data.labels))), 'label')}")
-        with RunLog(folder / "metrics.jsonl" if ranks.first else None, resume=resume) as log:
-            model = _Run(recipe, folder, identity, resume, log, ranks, say).model(held)
-        ranks.on_rank0(lambda: None if model is None else _save_model(model, folder / "model", say))
+        path = folder / "metrics.jsonl" if ranks.first else None
+        with RunLog(path, resume=resume, trackers=trackers if ranks.first else ()) as records:
+            model = _Run(recipe, folder, identity, resume, records, ranks, say).model(held)
+        ranks.on_rank0(lambda: None if model is None else _save_model(model, folder, say))
         if not keep_checkpoints:
             ranks.on_rank0(lambda: finish_folder(folder, identity))
         return model
+
+
+def validate(
+    recipe: Recipe,
+    data: Dataset,
+    out: str | PathLike[str],
+    *,
+    resume: bool = False,
+    watch: Callable[[int], None] = lambda epoch: None,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Train the stages once, on the train rows, and return the best evaluation on validation rows; no model is made.
+
+    ``watch`` is called with its epoch after each evaluation of the last stage, which is in ``metrics.jsonl`` by then;
+    what it raises ends the training.
+    """
+    find_device(recipe.training.device)
+    check_labels(recipe, data, say)
+    check_sources(recipe)
+    folder = Path(out)
+    with ExitStack() as lock:
+        prepare_folder(folder, recipe, resume, lock)
+        with RunLog(folder / "metrics.jsonl", resume=resume) as log:
+            run = _Run(recipe, folder, identify(recipe, data), resume, log, ALONE, say, watch)
+            return run.train_stages(augment_and_tell(recipe, data, say), "select", {}).best
 
 
 def _hold_out(recipe: Recipe, data: Dataset) -> Dataset:
@@ -161,9 +192,12 @@ def _validation(data: Dataset) -> str:
     return counted(len(data.val), "validation text")
 
 
-def _save_model(model: Model, folder: Path, say: Callable[[str], None]) -> None:
+def _save_model(model: Model, run: Path, say: Callable[[str], None]) -> None:
+    """Write the model, and its card into the run as well."""
+    folder = run / "model"
     with changing(folder, say) if folder.exists() else nullcontext():  # a server may have it
         model.save(folder, overwrite=True)
+    write_readme(run, model, texts=True)
 
 
 @dataclass(frozen=True)
@@ -186,6 +220,7 @@ class _Run:
     log: RunLog
     ranks: Ranks
     say: Callable[[str], None]
+    watch: Callable[[int], None] = lambda epoch: None  # called after each evaluation of the last stage
 
     def model(self, data: Dataset) -> Model | None:
         """Train and return the model, on rank 0."""
@@ -206,36 +241,40 @@ class _Run:
             shown = ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items())
             self.say(f"head weights: {shown}{' (no validation texts to choose them on)' if missed else ''}")
         parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
-        network, fitted, fusion = parts or (None, None, None)
+        network, fitted, fusion, thresholds = parts or (None, None, None, None)
         if last.training.refit and data.val is not None:
             epochs = counted(trained.epochs[next(reversed(trained.epochs))], "epoch")
             self.say(f"training again on train + validation for {epochs}")
             again = self.train_stages(augment_and_tell(recipe, data.refit(), self.say), "refit", trained.epochs)
             parts = ranks.on_rank0(lambda: self._fit(again.phase, again.best, data.refit(), None))
-            network, fitted, _ = parts or (None, None, None)
+            network, fitted, *_ = parts or (None, None)
         if network is None:
             return None
         network.eval()
-        return Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion)
+        model = Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion, thresholds=thresholds)
+        model.about = describe(data, self.identity["data"], self.log.seconds, best["metrics"])
+        return model
 
     def train_stages(self, data: Dataset, part: str, epochs: Mapping[str, int]) -> _Trained:
         """Train all stages in order, each for its own number of epochs or those given."""
         folders: dict[str, Path] = {}
         lengths: dict[str, int] = {}
         trained: list[tuple[Phase, dict[str, Any]]] = []
-        for stage, recipe in self.recipe.stage_recipes():
+        stages = self.recipe.stage_recipes()
+        for stage, recipe in stages:
             trained.clear()  # the next stage needs the memory
             name = f"{part}-{stage.name}" if self.recipe.stages else part
             source = self._source(recipe, folders)
             known, staged = self._spaces(stage, recipe, data, source)
             spaces = known if recipe.space is None else over_groups(known, recipe.space)
             count = epochs.get(stage.name, recipe.training.epochs)
-            trained.append(self._phase(recipe, staged, spaces, name, count, source))
+            watch = self.watch if stage is stages[-1][0] else (lambda epoch: None)
+            trained.append(self._phase(recipe, staged, spaces, name, count, source, watch))
             epoch = trained[0][1]["epoch"]
             lengths[stage.name] = epoch if epoch > 0 else count
             if self.recipe.stages:
                 folders[stage.name] = self.folder / "stages" / name
-                self.ranks.on_rank0(partial(_save_stage, *trained[0], known, folders[stage.name], stage.drop))
+                self.ranks.on_rank0(partial(save_stage, *trained[0], known, folders[stage.name], stage.drop))
         return _Trained(*trained[0], lengths)
 
     def _source(self, recipe: Recipe, folders: Mapping[str, Path]) -> Path | None:
@@ -258,7 +297,11 @@ class _Run:
         kept = [] if source is None else carried_spaces(recipe.dense_heads, source)
         spaces = load_spaces(Path() if source is None else source / SPACES, kept, labels.size)
         if scored - {None} - set(kept):
-            built = build_spaces(recipe.spaces, _SpaceSources(self, recipe, data, source))
+            device = find_device(self.ranks.device(self.recipe.training.device))
+            built = build_spaces(
+                recipe.spaces,
+                SpaceSources(recipe, data, self.ranks, device, partial(self._encoders, recipe, data, source)),
+            )
             spaces |= {name: space for name, space in built.items() if name in scored and name not in kept}
         for head in recipe.dense_heads.values():
             if head.candidates is not None and head.candidates.graph:
@@ -293,6 +336,7 @@ class _Run:
         name: str,
         epochs: int,
         source: Path | None,
+        watch: Callable[[int], None],
     ) -> tuple[Phase, dict[str, Any]]:
         torch.manual_seed(recipe.seed)
         encoders = self._encoders(recipe, data, source)
@@ -312,82 +356,18 @@ class _Run:
             phase = Phase(
                 recipe=recipe, data=data, network=network, texts=texts, folder=self.folder / "checkpoints" / name,
                 epochs=epochs, select=select, log=self.log, show=show, name=name, identity=self.identity,
-                carried=carried,
+                carried=carried, watch=watch,
             )  # fmt: skip
             return phase, phase.run(resume=self.resume)
 
     def _fit(
         self, phase: Phase, best: dict[str, Any], data: Dataset, weights: Mapping[str, float] | None
-    ) -> tuple[Network, Fitted, FusedScores | None]:
-        """Return the trained network whole, the heads fitted on it and, with weights, their fusion if wanted."""
+    ) -> tuple[Network, Fitted, FusedScores | None, Thresholds | None]:
+        """Return the whole network, the heads fitted on it and, with weights, the fusion if wanted and thresholds."""
         recipe, network = phase.recipe, phase.whole(best)
         fitted = fit_heads(recipe.heads, recipe.ngrams.options(), network, data, seed=recipe.seed, say=self.say)
-        if weights is None or not recipe.predict.fused:
-            return network, fitted, None
+        if weights is None:
+            return network, fitted, None, None
         model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)
-        return network, fitted, fit_fusion(model, data, self.say)
-
-
-@dataclass
-class _SpaceSources:
-    """See :class:`megalabel.network.spaces.SpaceSources`; vectors are those of the first encoder."""
-
-    run: _Run
-    recipe: Recipe
-    data: Dataset
-    source: Path | None
-
-    @property
-    def targets(self) -> sparse.csr_matrix:
-        return self.data.train.targets
-
-    @property
-    def seed(self) -> int:
-        return self.recipe.seed
-
-    def points(self) -> np.ndarray[Any, Any]:
-        return self._encode(self.data.train.texts, self.recipe.encoder.query_length)
-
-    def texts(self) -> np.ndarray[Any, Any]:
-        return self._encode(self.data.labels.texts, self.recipe.encoder.label_length)
-
-    def ngrams(self) -> sparse.csr_matrix:
-        return fit_ngrams(self.recipe.ngrams.options(), self.data).encode(self.data.train.texts)
-
-    def _encode(self, texts: Sequence[str], max_length: int | None) -> np.ndarray[Any, Any]:
-        """Return the vectors [n, d] of texts by the first encoder; every rank encodes its share."""
-        ranks, device = self.run.ranks, find_device(self.run.ranks.device(self.recipe.training.device))
-        name = next(iter(self.recipe.encoders))
-        encoder: Any = self.run._encoders(self.recipe, self.data, self.source)[name].to(device)
-        tokens = ranks.rank0_first(lambda: TextTokens.stored(texts, {name: encoder}))[name]
-        own = ranks.share(len(tokens))
-        part = encoder.encode(tokens.cut(own.start, own.stop), max_length=max_length)
-        vectors: np.ndarray[Any, Any] = ranks.gather(part, ranks.sizes(len(tokens))).numpy()
-        return vectors
-
-
-def _save_stage(
-    phase: Phase, best: dict[str, Any], spaces: Mapping[str, LabelSpace], folder: Path, drop: Sequence[str]
-) -> None:
-    """Write what the next stages may take over."""
-    network = phase.whole(best)
-    with writing_folder(folder, overwrite=True) as place:
-        for name, space in spaces.items():
-            if space.members is not None:
-                space.save(place / SPACES / name)
-        save_encoders(network, place, drop)
-        save_head_tensors(network, place, drop)
-
-
-def _check_sources(recipe: Recipe) -> None:
-    """Refuse a stage that begins from what is neither an earlier stage nor a saved model, whole and undamaged."""
-    earlier: list[str] = []
-    for stage, staged in recipe.stage_recipes():
-        wanted = staged.init_from
-        if wanted is not None and wanted not in earlier:
-            if not Path(wanted).exists():
-                hint = nearest(wanted, earlier) if earlier else "give the folder of a finished run"
-                what = f"stage {stage.name}: init_from is {wanted!r}, which is neither an earlier stage nor a run"
-                raise SettingError(what, remedy=hint)
-            check_weights(find_model(wanted))
-        earlier.append(stage.name)
+        fusion, top = fit_fusion(model, data, self.say) if recipe.predict.fused else (None, None)
+        return network, fitted, fusion, fit_thresholds(model, data, top, self.say)

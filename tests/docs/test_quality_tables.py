@@ -61,8 +61,18 @@ def test_short_table_sets_the_flagship_against_the_best_peer_on_each_metric():
     peers = [row("a", "peer", 10.0, **{"P@1": 70.0}), row("b", "peer", 20.0)]
     documents = {"set": [row("auto", "flagship", 40.0), *peers], "other": peers}
     _, own, best = tables.quality_short_text(documents, table).splitlines()
-    assert own == "set|`auto`|40.00|**40.00**|**40.00**|**40.00**|1,234|2,100|567"
-    assert best == "|best of 2 peers on each metric|**70.00**|20.00|20.00|20.00|||"
+    assert own == "set|`auto`|40.00|**40.00**|**40.00**|**40.00**"
+    assert best == "|best of 2 others on each metric|**70.00**|20.00|20.00|20.00"
+
+
+def test_costs_are_those_of_the_flagship_cheapest_first():
+    dear = [row("auto", "flagship", 40.0, fit_cpu_seconds=3600.0), row("b", "peer", 20.0)]
+    documents = {"dear": dear, "peers": [row("b", "peer", 20.0)], "set": [row("auto", "flagship", 40.0)]}
+    text = tables.cost_text(documents, table, lambda document: "here")
+    assert text.startswith(
+        "data|processor minutes|peak MB|weights|at 4 bytes each\nset|35.0|567|2.5 M|10 MB\ndear|60.0|"
+    )
+    assert text.endswith("Seeds: 0; threads: 2; here.\n")
 
 
 def test_a_missed_target_is_reported():
@@ -74,7 +84,7 @@ def test_a_missed_target_is_reported():
     reached = tables.quality_text(documents, table, lambda document: "here", {"set": {"name": "our aim", "P@1": 40}})
     assert reached.endswith("here.\n") and "our aim" in reached
     short = tables.quality_short_text(documents, table, aims)
-    assert short.endswith("|||\n\nOn set `auto` misses our target: P@1 by 1.5.\n")
+    assert short.endswith("|10.00\n\nOn set `auto` misses our target: P@1 by 1.5.\n")
     assert "aimed" not in tables.quality_short_text(documents, table, {"set": {"name": "our aim", "P@1": 40}})
 
 
@@ -102,4 +112,5 @@ def test_missing_measurements_are_reported(tmp_path, folder):
     documents = tables.load_quality(tmp_path / folder)
     assert tables.quality_text(documents, table, str) == tables.NOTHING
     assert tables.quality_short_text(documents, table) == tables.NOTHING
+    assert tables.cost_text(documents, table, str) == tables.NOTHING
     assert tables.variants_text(documents, table, str) == tables.NOTHING

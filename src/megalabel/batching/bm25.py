@@ -32,10 +32,10 @@ def mine_bm25(
     r"""Find each query's ``top`` best labels by BM25 that are neither its positives nor filtered.
 
     .. math::
-        s(q, l) = \sum_{t \in q} n_{tq} \log\Big(1 + \frac{L - n_t + 1/2}{n_t + 1/2}\Big)
+        s(q, l) = \sum_{t \in q} n_{tq} \log\Bigl(1 + \frac{L - n_t + 1/2}{n_t + 1/2}\Bigr)
         \frac{n_{tl} (k_1 + 1)}{n_{tl} + k_1 (1 - b + b |l| / \text{mean } |l|)}
 
-    with n_tq and n_tl how often query and label have word t, n_t the labels that have it, of L in all, and |l| the
+    with n_tq and n_tl how often query and label have word t, n_t the labels that have it, of L in all, and ``|l|`` the
     words of a label; k1 = 1.2, b = 0.75 (Robertson and Zaragoza 2009, "The Probabilistic Relevance Framework: BM25
     and Beyond"). Words are in lower case. DPR (Karpukhin et al., EMNLP 2020) trains with one such negative per query.
 

@@ -44,7 +44,7 @@ class Some(_Picks):
     """Pick at most ``beta`` positives of each row, with probability proportional to relevance.
 
     Pick-some-labels, Kharbanda et al. 2024, arXiv 2405.03714, section on PSL, beta = 3. Without
-    replacement a row gives min(beta, |P_i|) distinct labels: each cell draws E / value with E
+    replacement a row gives ``min(beta, |P_i|)`` distinct labels: each cell draws E / value with E
     exponential, and the beta smallest are picked. With replacement, as in the published
     code, a label may be drawn twice, and the row then gives fewer.
 

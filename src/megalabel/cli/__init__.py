@@ -24,6 +24,8 @@ from megalabel.cli.recipes import recipes, show
 from megalabel.cli.reproduce import reproduce
 from megalabel.cli.serve import serve
 from megalabel.cli.train import train
+from megalabel.cli.tune import tune
+from megalabel.cli.update import update
 
 __all__ = ["app"]
 
@@ -84,12 +86,14 @@ app.command(rich_help_panel=_DATA)(graph)
 app.add_typer(cache_app, name="cache", rich_help_panel=_DATA)
 app.command(rich_help_panel=_TRAIN)(plan)
 app.command(rich_help_panel=_TRAIN)(train)
+app.command(rich_help_panel=_TRAIN)(tune)
 app.command(rich_help_panel=_TRAIN)(evaluate)
 app.command(rich_help_panel=_TRAIN)(compare)
 app.command(rich_help_panel=_TRAIN)(reproduce)
 app.command(rich_help_panel=_USE)(predict)
 app.command(rich_help_panel=_USE)(explain)
 app.add_typer(labels_app, name="labels", rich_help_panel=_USE)
+app.command(rich_help_panel=_USE)(update)
 app.command(rich_help_panel=_USE)(index)
 app.command(rich_help_panel=_USE)(serve)
 app.command(rich_help_panel=_SHARE)(export)

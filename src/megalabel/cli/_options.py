@@ -86,7 +86,23 @@ _TABLE_OPTIONS: dict[str, Any] = {
     ],
     "label_file": Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A second table: uid and text of each label.", rich_help_panel=_TABLES),
+        typer.Option(
+            metavar="FILE",
+            help="Uid and text of each label: a table, SKOS (.ttl, .rdf, .nt) or a vocabulary of Annif.",
+            rich_help_panel=_TABLES,
+        ),
+    ],
+    "language": Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="Vocabularies: the language of the labels.", rich_help_panel=_TABLES),
+    ],
+    "label_text": Annotated[
+        str | None,
+        typer.Option(
+            metavar="PARTS",
+            help="Vocabularies: what the text of a label is, label+alt by default; path adds the broader labels.",
+            rich_help_panel=_TABLES,
+        ),
     ],
     "strict": Annotated[
         bool,

@@ -52,6 +52,8 @@ def _lines(why: Explanation) -> list[str]:
     seen = "added after training" if why.added else f"{counted(why.points, 'training point')}, {why.frequency}"
     wide = max(10, *(len(part.head) for part in why.heads))
     lines = [f"{why.label}  ({why.uid})", f"rank {why.rank}{probability}; {seen}", ""]
+    if why.parents:
+        lines.insert(1, f"part of {', '.join(name for _, name in why.parents)}")
     lines.append(f"{'heads':<{wide}} {'score':>7} {'adds':>9}")
     lines += [f"{part.head:<{wide}} {part.score:>7.3f} {part.adds:>+9.3f}" for part in why.heads]
     if why.rest_by is not None:

@@ -162,7 +162,7 @@ def _changing_model(run: Path) -> Iterator[Model]:
     from megalabel.model.journal import Journal
     from megalabel.model.store import find_model
 
-    folder = find_model(run)
+    folder = find_model(run, change=True)
     with changing(folder, say):
         model = Model.load(folder, device="cpu")  # a change takes milliseconds
         journal = Journal(model, folder)

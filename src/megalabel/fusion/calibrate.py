@@ -129,7 +129,7 @@ class Calibration:
 def expected_calibration_error(
     probabilities: NDArray[np.floating[Any]], targets: NDArray[np.floating[Any]], *, bins: int = 15
 ) -> float:
-    """Return the mean gap between confidence and accuracy: sum_b n_b / n |mean p - mean y|.
+    """Return the mean gap between confidence and accuracy: ``sum_b n_b / n |mean p - mean y|``.
 
     Cells are grouped by probability into ``bins`` bins of equal width over [0, 1] (Guo et al., "On
     Calibration of Modern Neural Networks", ICML 2017, Eq. 3).

@@ -189,7 +189,7 @@ class Fusion(FusedScores):
     def shares(self) -> dict[str, float]:
         """Return the share of each head in the ranking within a row; the absolute values sum to 1.
 
-        A share is (weights_h + margins_h) / sum_h |weights_h + margins_h|, for a label of usual frequency.
+        A share is ``(weights_h + margins_h) / sum_h |weights_h + margins_h|``, for a label of usual frequency.
         """
         sums = {name: w + m for name, w, m in zip(self.names, self.weights, self.margins, strict=True)}
         total = sum(map(abs, sums.values()))

@@ -65,8 +65,8 @@ class NeighboursHead(DenseHead):
     r"""Two layers of mean aggregation over the graph of train points and labels.
 
     .. math::
-        w_l = W_2 \Big[ f(z_l);\ \frac{1}{|P_l|} \sum_{x \in P_l} h_x \Big], \qquad
-        h_x = \mathrm{norm}\Big( W_1 \Big[ f(x);\ \frac{1}{|L_x|} \sum_{z \in L_x} f(z) \Big] \Big)
+        w_l = W_2 \Bigl[ f(z_l);\ \frac{1}{|P_l|} \sum_{x \in P_l} h_x \Bigr], \qquad
+        h_x = \mathrm{norm}\Bigl( W_1 \Bigl[ f(x);\ \frac{1}{|L_x|} \sum_{z \in L_x} f(z) \Bigr] \Bigr)
 
     with f the encoder's vectors scaled to length 1, P_l at most ``points`` train points of the label and L_x at most
     ``point_labels`` labels of a point, both drawn once. This is the mean aggregator of GraphSAGE (Hamilton et al.,

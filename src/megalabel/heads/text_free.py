@@ -57,7 +57,7 @@ class TextFreeSettings(LabelTextSettings):
 
 
 class TextFreeHead(DenseHead):
-    """w_l = f(z_l) + eta_l, with eta_l initially 0; with ``unit_text``, f(z_l) / |f(z_l)| + eta_l.
+    """w_l = f(z_l) + eta_l, with eta_l initially 0; with ``unit_text``, ``f(z_l) / |f(z_l)| + eta_l``.
 
     The classifier of SiameseXML (Dahiya et al., ICML 2021) and NGAME (Dahiya et al., WSDM 2023), which starts at
     unit vectors and is trained on a frozen encoder. Label texts are then encoded once, not in every step. A new

@@ -43,7 +43,7 @@ class ExactIndex:
 
     Scores of a block of labels come from one float32 product; their last bits depend on
     the shape of the block. So the product only proposes candidates, with a margin of
-    the proven rounding bound 2 d 2^-24 |q| max|v| below the k-th best; candidates are
+    the proven rounding bound ``2 d 2^-24 |q| max|v|`` below the k-th best; candidates are
     scored again one by one in float64, rounded to float32, and sorted by score, then by
     id. A row whose k-th place is too crowded for the spare candidates (many labels with
     the same text, say) is searched again with more of them. Memory is batch_size x

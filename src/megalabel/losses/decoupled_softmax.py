@@ -50,7 +50,7 @@ class DecoupledSoftmax(RowLoss):
     drops the positive itself.
 
     Soft targets y in (0, 1] are weights a on the positives. ``positives="mean"``: a = y / sum(y), so that all rows
-    weigh the same. ``positives="count"``: a = y / |P|, as the code of DEXML weights them, so that a row of doubtful
+    weigh the same. ``positives="count"``: ``a = y / |P|``, as the code of DEXML weights them, so that a row of doubtful
     targets counts less. ``positives="sum"``: a = y. With hard targets the first two are equal.
 
     Rows without positives or without negatives give 0. With ``log_q``, negatives enter as e^s / q

@@ -44,8 +44,8 @@ class ProbabilisticContrastive(RowLoss):
     r"""Fit the model P(relevant | cosine) = c exp(d (s - 1)) by maximum likelihood.
 
     .. math::
-        \ell_i = \frac{1}{d} \Big[ \sum_{p \in P_i} y_{ip} \big( d (1 - s_{ip}) - \log c \big)
-               - \sum_{n \notin P_i} \log \big( 1 - c\, e^{d (s_{in} - 1)} \big) \Big]
+        \ell_i = \frac{1}{d} \Bigl[ \sum_{p \in P_i} y_{ip} \bigl( d (1 - s_{ip}) - \log c \bigr)
+               - \sum_{n \notin P_i} \log \bigl( 1 - c\, e^{d (s_{in} - 1)} \bigr) \Bigr]
 
         \partial / \partial s_p = - y_{ip}, \qquad
         \partial / \partial s_n = \frac{c\, e^{d (s_n - 1)}}{1 - c\, e^{d (s_n - 1)}}

@@ -55,7 +55,7 @@ class Softmax(RowLoss):
     - ``positives="mean"``, pick-all-labels normalised (PAL-N): a = y / sum(y), the cross-entropy
       against the relevance scaled to sum to one; also the "outside" form of Khosla et
       al. 2020 (:class:`SupCon`);
-    - ``positives="count"``: a = y / |P|, the weighted loss of the code of DEXML (Gupta et al. 2024). Equal to
+    - ``positives="count"``: ``a = y / |P|``, the weighted loss of the code of DEXML (Gupta et al. 2024). Equal to
       ``mean`` on hard targets; a row whose targets are all small counts less, where ``mean`` gives every row the
       same weight;
     - ``positives="sum"``, pick-all-labels (PAL): a = y;
@@ -69,7 +69,7 @@ class Softmax(RowLoss):
     :class:`DecoupledSoftmax` avoids this; with one positive per row the two are equal.
 
     ``balanced=True`` is the variant of Kharbanda et al. 2024 (UniDEC) whose denominator holds
-    the mean over positives instead of their sum: sum_neg e^s + (1/|P|) sum_pos e^s.
+    the mean over positives instead of their sum: ``sum_neg e^s + (1/|P|) sum_pos e^s``.
 
     Rows without positives give 0; rows without negatives stay finite. ``log_q``:
     negatives enter the denominator as e^s / q, positives unchanged. If negative l is drawn with

@@ -31,7 +31,7 @@ class Macro(NamedTuple):
 def coverage(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
     """Return coverage@k, the share of relevant labels that are a hit for at least one query.
 
-    coverage@k = |{l : l in P_i and in the k best of i, for some i}| / |{l : l in P_i for some i}|
+    ``coverage@k = |{l : l in P_i and in the k best of i, for some i}| / |{l : l in P_i for some i}|``
 
     >>> from scipy.sparse import csr_matrix
     >>> from megalabel.metrics import find_hits

@@ -23,7 +23,7 @@ __all__ = ["discounted", "hit_rate", "mrr", "ndcg", "precision", "r_precision", 
 
 
 def precision(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
-    """Return P@k = mean_i (1/k) sum_{j<=k} y_i(j).
+    """Return ``P@k = mean_i (1/k) sum_{j<=k} y_i(j)``.
 
     >>> from scipy.sparse import csr_matrix
     >>> from megalabel.metrics import find_hits
@@ -35,12 +35,12 @@ def precision(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
 
 
 def recall(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
-    """Return R@k = mean_i (1/|P_i|) sum_{j<=k} y_i(j)."""
+    """Return ``R@k = mean_i (1/|P_i|) sum_{j<=k} y_i(j)``."""
     return up_to(hits.rank, 1.0 / hits.relevant[hits.row], hits.at(ks)) / _rows(hits)
 
 
 def r_precision(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
-    """Return RP@k = mean_i (1/min(k, |P_i|)) sum_{j<=k} y_i(j).
+    """Return ``RP@k = mean_i (1/min(k, |P_i|)) sum_{j<=k} y_i(j)``.
 
     Unlike P@k it can reach 1 for queries with fewer than k relevant labels (Chalkidis et
     al., "Large-Scale Multi-Label Text Classification on EU Legislation", ACL 2019).
@@ -52,7 +52,7 @@ def r_precision(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
 def ndcg(hits: Hits, ks: Sequence[int]) -> NDArray[np.float64]:
     """Return nDCG@k with binary gain.
 
-    nDCG@k = mean_i [sum_{j<=k} y_i(j) / log2(j+1)] / [sum_{j<=min(k,|P_i|)} 1 / log2(j+1)]
+    ``nDCG@k = mean_i [sum_{j<=k} y_i(j) / log2(j+1)] / [sum_{j<=min(k,|P_i|)} 1 / log2(j+1)]``
     (Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002).
     """
     return discounted(hits.rank, hits.relevant[hits.row], None, hits.at(ks)) / _rows(hits)

@@ -231,7 +231,8 @@ class LiveLabels:
                 return []
             ids = np.arange(len(labels), len(labels) + len(names))
             rows = self._maker().rows(ids, list(texts), added=True)
-            state = self.state.having(Labels([*labels.texts, *texts], [*labels.uids, *names]), rows)
+            grown = Labels([*labels.texts, *texts], [*labels.uids, *names], labels.concepts)
+            state = self.state.having(grown, rows)
             self._apply(state, Change("add", {"uids": names, "texts": list(texts)}))
             self.ids().update(zip(names, ids.tolist(), strict=True))
             return names
@@ -256,7 +257,8 @@ class LiveLabels:
             texts = list(labels.texts)
             texts[label] = text
             rows = self._maker().rows(np.array([label]), [text], added=label >= self.state.first)
-            state = self.state.having(Labels(texts, labels.uids), rows)
+            concepts = {**labels.concepts, label: replace(labels.concept(label), name=None)}
+            state = self.state.having(Labels(texts, labels.uids, concepts), rows)
             self._apply(state, Change("rename", {"uid": uid, "text": text}))
 
     def _apply(self, state: LabelState, change: Change) -> None:

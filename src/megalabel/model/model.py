@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from megalabel.data.dataset import Split
-from megalabel.errors import DataError, SettingError, nearest
+from megalabel.errors import SettingError, nearest
+from megalabel.model.about import read_about
+from megalabel.model.cut import make_cut, usable
 from megalabel.model.explain import Explanation, explain
+from megalabel.model.hub import OnHub
 from megalabel.model.index import Indexes, build_index
 from megalabel.model.labels import LabelState, LiveLabels
 from megalabel.model.match import Matched, match
 from megalabel.model.prediction import Prediction, as_predictions, none_for_blank
 from megalabel.model.rank_fused import propose, rank_fused, rank_texts
 from megalabel.model.stats import LabelStats
-from megalabel.model.store import load_parts, save_model
+from megalabel.model.store import find_model, load_parts, save_model
 from megalabel.network.cascade import Cascade
 from megalabel.network.fit import Fitted
 from megalabel.network.queries import LabelMaker, QueryTexts
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from megalabel.heads.answers import Answers
     from megalabel.index import Choice
     from megalabel.metrics.report import Report
+    from megalabel.metrics.thresholds import Thresholds
     from megalabel.model.index import ModelIndex
     from megalabel.model.train_rows import TrainRows
     from megalabel.network.cascade import CascadeAnswers
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Model"]
 
 
-class Model:
+class Model(OnHub):
     """Encoders, heads and labels, ready to use.
 
     Args:
@@ -59,6 +63,7 @@ class Model:
             probabilities along a cascade if the recipe says so.
         removed: ids of removed labels.
         indexes: indexes over the labels; without one, search is exact.
+        thresholds: how many labels to return, chosen on validation rows; None if there is no such choice.
 
     >>> from megalabel import load, train
     >>> data = load("synthetic:points=400,labels=30")
@@ -84,16 +89,18 @@ class Model:
         fusion: FusedScores | None = None,
         removed: Sequence[int] | NDArray[np.int64] = (),
         indexes: Sequence[ModelIndex] = (),
+        thresholds: Thresholds | None = None,
     ) -> None:
         self.recipe, self.network = recipe, network
         self.weights = dict(weights)
-        self.fusion = fusion
+        self.fusion, self.thresholds = fusion, thresholds
         self.cascade = recipe.predict.cascade  # settings of a search through coarser heads, or None
         self.tail = recipe.predict.tail  # a fused model ranks by p x (inverse propensity)^tail
         fitted = Fitted(stats.counts) if fitted is None else fitted
         start = LabelState(labels, stats, fitted, len(labels), np.unique(np.asarray(removed, dtype=np.int64)))
         self.live = LiveLabels(start, lambda: self._maker)
         self._start = start  # the trained labels
+        self.about: dict[str, Any] = {}  # for its card
         self.indexes = Indexes(self.label_side, indexes)
 
     @property
@@ -149,16 +156,29 @@ class Model:
         self.live.rename(uid, text)
 
     def predict(
-        self, texts: Sequence[str], k: int = 5, *, heads: str = "all", tail: float | None = None
+        self,
+        texts: Sequence[str],
+        k: int | None = None,
+        *,
+        goal: str | None = None,
+        precision: float | None = None,
+        heads: str = "all",
+        tail: float | None = None,
     ) -> list[list[Prediction]]:
-        """Return the k best labels of each text, best first, or all labels if there are fewer than k.
+        """Return the labels of each text, best first: those above a threshold, or with ``k`` the k best.
 
-        An empty text has none. A model with a cascade returns labels of the groups that its beam keeps, which may be
-        fewer than k. ``tail`` overrides that of the model: it promotes rare labels, from 0 (not at all) to 1.
+        Without ``k`` a text gets the labels above the threshold that was best on validation texts for micro F1, for
+        another ``goal`` (``sample-f1``, ``macro-f1``), or for a ``precision`` such as 0.9: none, a few or many, at most
+        100. A model without a threshold (``model.thresholds`` is None), one head alone, and scores with a ``tail``
+        have none: then the five best labels are returned.
+
+        With ``k`` all labels are returned if there are fewer. A model with a cascade returns labels of the groups that
+        its beam keeps, which may be fewer than k. An empty text has no labels. ``tail`` overrides that of the model: it
+        promotes rare labels, from 0 (not at all) to 1.
         """
-        state = self.state
-        best = self._search(state, texts, min(k, len(state.labels)), heads, None, self.chosen_tail(tail))
-        return as_predictions(best, state.labels)
+        state, cut = self.state, make_cut(self, k, goal=goal, precision=precision, heads=heads, tail=tail)
+        best = self._search(state, texts, min(cut.k, len(state.labels)), heads, None, self.chosen_tail(tail))
+        return as_predictions(cut.of(best), state.labels)
 
     def search(
         self,
@@ -267,21 +287,7 @@ class Model:
             label: the uid of any label; the best label by default.
             k: number of training texts and of related labels.
         """
-        if not isinstance(text, str):
-            raise SettingError(f"give one text, not {type(text).__name__}")
-        if k < 1:
-            raise SettingError(f"k must be at least 1, not {k}")
-        state = self.state
-        if label is None:
-            chosen = self._search(state, [text], 1, "all", None, self.tail).ids[0, 0]
-            if chosen < 0:
-                what = "no label was found for this text" if text.strip() else "the text is empty"
-                raise DataError(what, remedy="name a label")
-        else:
-            chosen = self.live.find(label)
-        queries = self._queries(state, [text])
-        cascade = None if self.cascade is None else self._cascade_answers(state, queries)
-        return explain(self, state, text, int(chosen), k, self._answers(state, queries), cascade)
+        return explain(self, text, label, k)
 
     @cached_property
     def train_rows(self) -> TrainRows | None:
@@ -294,27 +300,30 @@ class Model:
         queries = self._queries(self.state, texts).vectors
         return fold_queries(queries, weights, bias=self.has_bias(weights)).cpu().numpy()
 
-    def evaluate(self, data: Dataset | Split | Matched, split: str = "test", *, heads: str = "all") -> Report:
+    def evaluate(
+        self, data: Dataset | Split | Matched, split: str = "test", *, heads: str = "all", annif: bool = False
+    ) -> Report:
         """Evaluate the model on a data set, on one split such as ``data.test``, or on what :meth:`match` returned.
 
         The columns of a split are the labels of the model; its label frequencies are those of the training data.
+        ``annif`` adds what ``annif eval`` prints.
         """
         if isinstance(data, Split):
             rows = Matched.of_split(self.state, data)
         else:
             rows = data if isinstance(data, Matched) else self.match(data, split)
-        best = self.showing(rows).search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
-        return rows.measure(best.ids)
+        best = self.hiding(rows.hidden).search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
+        return rows.measure(best.ids, annif=annif, scores=best.scores, thresholds=usable(self, heads)[0])
 
     def match(self, data: Dataset, split: str = "test") -> Matched:
         """Return the rows of a split over the labels of this model, matched by uid; its ``notes`` say what differs."""
         return match(self.state, data, split, None if data.points else self.train_rows)
 
-    def showing(self, rows: Matched) -> Model:
-        """Return this model without the labels that do not count in these rows."""
+    def hiding(self, ids: Sequence[int] | NDArray[np.int64]) -> Model:
+        """Return this model without some labels, in all searches; its labels no longer follow those of this one."""
         model = copy(self)
-        if len(rows.hidden):
-            model.live = LiveLabels(self.state.without(np.asarray(rows.hidden, dtype=np.int64)), lambda: self._maker)
+        if len(ids):
+            model.live = LiveLabels(self.state.without(np.asarray(ids, dtype=np.int64)), lambda: self._maker)
         return model
 
     def chosen_tail(self, tail: float | None) -> float:
@@ -396,4 +405,5 @@ class Model:
         model = cls(*parts)
         model.live.replay(saved, changes)
         model.tail = model.chosen_tail(tail)
+        model.about = read_about(find_model(folder))
         return model

@@ -12,17 +12,18 @@ if TYPE_CHECKING:
     from megalabel.data.dataset import Labels
     from megalabel.types import TopK
 
-__all__ = ["PredictedRow", "Prediction", "as_predictions", "none_for_blank"]
+__all__ = ["PredictedRow", "Prediction", "as_predictions", "named_parents", "none_for_blank"]
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One label predicted for one text."""
+    """One label predicted for one text; ``parents`` are (uid, name) of its next broader labels, if there are any."""
 
     id: int
     uid: str
     text: str
     score: float
+    parents: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class PredictedRow:
     text: str
     labels: Sequence[Prediction]
     heads: dict[str, list[float]] = field(default_factory=dict)
+
+
+def named_parents(labels: Labels, label: int) -> tuple[tuple[str, str], ...]:
+    """Return (uid, name) of the next broader labels."""
+    return tuple((labels.uids[place], labels.name(place)) for place in labels.parents(label))
 
 
 def none_for_blank(best: TopK, texts: Sequence[str]) -> TopK:
@@ -53,7 +59,7 @@ def as_predictions(best: TopK, labels: Labels) -> list[list[Prediction]]:
     """Return a ranking as uids and texts; rows end where the ranking has no more labels."""
     return [
         [
-            Prediction(label, labels.uids[label], labels.texts[label], score)
+            Prediction(label, labels.uids[label], labels.texts[label], score, named_parents(labels, label))
             for label, score in zip(ids.tolist(), scores.tolist(), strict=True)
             if label >= 0
         ]

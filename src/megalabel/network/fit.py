@@ -86,6 +86,8 @@ def fit_heads(
     *,
     seed: int,
     say: Callable[[str], None],
+    known: Mapping[str, FittedHead] | None = None,
+    touched: NDArray[np.int64] | None = None,
 ) -> Fitted:
     """Fit the fitted heads among ``heads`` on the train rows of a data set without augmentation.
 
@@ -99,6 +101,8 @@ def fit_heads(
         data: the data set.
         seed: random seed.
         say: called with a line for each head that takes longer than two seconds.
+        known: heads over the same labels, fitted on nearly the same rows, to start from.
+        touched: with ``known``, the labels whose rows have changed.
     """
     wanted = {name: settings for name, settings in heads.items() if isinstance(settings, FittedSettings)}
     encoder = None
@@ -108,10 +112,13 @@ def fit_heads(
     fitted = {}
     for name, settings in wanted.items():
         with announced(f"fitting {name}", say):
-            fitted[name] = settings.fit(source)
+            if known is None or touched is None:
+                fitted[name] = settings.fit(source)
+            else:
+                fitted[name] = settings.refit(source, known[name], touched)
     train = data.train if data.before is None else data.before.train
-    known = train.without(train.filter).targets
-    counts = np.bincount(known.indices, minlength=len(data.labels)).astype(np.int64)
+    counted = train.without(train.filter).targets
+    counts = np.bincount(counted.indices, minlength=len(data.labels)).astype(np.int64)
     return Fitted(counts, fitted, encoder)
 
 

@@ -10,13 +10,15 @@ from megalabel.report.results import Curves, Line, Results
 
 __all__ = [
     "Chart", "Series", "all_charts", "calibration_chart", "frequency_charts", "learning_charts", "tail_chart",
-    "trade_off_chart",
+    "threshold_chart", "trade_off_chart",
 ]  # fmt: skip
 
 VALIDATION = ("P@1", "PSP@5")
 SECONDS = 180.0  # longer runs are drawn in minutes
 TAIL_SPAN = 5.0  # percent that each axis of the tail chart covers at least
 GREY = 7  # of the palette, for bars that others are compared with
+BEYOND = 2.5  # a chart of label sets ends at so many times the chosen labels per text
+FIGURES = {"precision": "precision", "recall": "recall", "micro F1": "micro_f1", "sample F1": "sample_f1"}
 
 
 @dataclass(frozen=True)
@@ -227,9 +229,36 @@ def calibration_chart(runs: Sequence[Results]) -> Chart | None:
     return Chart("bar", "calibration", title, x_label, "percent", series, about, groups)
 
 
+def threshold_chart(runs: Sequence[Results]) -> Chart | None:
+    """Return precision, recall and F1 of the labels above a threshold over their number, or micro F1 of every run.
+
+    None if no run has a threshold.
+    """
+    chosen = [(number, run.name, sets) for number, run in enumerate(runs) if (sets := run.best.get("threshold"))]
+    if not chosen:
+        return None
+    series = []
+    for number, name, sets in chosen:
+        end = max(BEYOND * sets["labels_per_text"], 2.0)
+        curve = [point for point in sets["curve"] if point["labels_per_text"] <= end]
+        for colour, (title, key) in enumerate(FIGURES.items() if len(runs) == 1 else [(name, "micro_f1")]):
+            points = sorted({(point["labels_per_text"], point[key]) for point in curve})
+            if points:
+                x, y = zip(*points, strict=True)
+                series.append(Series(title, x, y, colour if len(runs) == 1 else number))
+        mark = "chosen" if len(runs) == 1 else f"{name}, chosen"
+        series.append(Series(mark, (sets["labels_per_text"],), (sets["micro_f1"],), GREY if len(runs) == 1 else number))
+    about = (
+        "Every point is a threshold: the higher it is, the fewer labels a text gets, and the more of them are correct. "
+        f"The chosen one was best for {chosen[0][2]['goal']} on validation texts; these are the rows of this report."
+    )
+    what = "Labels above a threshold" if len(runs) == 1 else "Micro F1 of the labels above a threshold"
+    return Chart("line", "threshold", what, "labels per text", "percent", tuple(series), about)
+
+
 def all_charts(runs: Sequence[Results]) -> list[Chart]:
     """Return all charts of a page, in its order."""
-    single = [trade_off_chart(runs), tail_chart(runs), calibration_chart(runs)]
+    single = [trade_off_chart(runs), tail_chart(runs), calibration_chart(runs), threshold_chart(runs)]
     return [*(chart for chart in single if chart is not None), *frequency_charts(runs), *learning_charts(runs)]
 
 

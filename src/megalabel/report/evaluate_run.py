@@ -62,7 +62,7 @@ def evaluate_run(
         raise
     for line in matched.notes:
         say(line)
-    model = model.showing(matched)
+    model = model.hiding(matched.hidden)
     rows = _spread(matched.split)
     chosen = matched.split.rows(rows)
     begin = time.perf_counter()

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from megalabel.files import make_folder, writing
+from megalabel.model.about import add_metrics
 from megalabel.report.charts import all_charts
 from megalabel.report.draw_chart import write_png
 from megalabel.report.evaluate_run import evaluate_run
 from megalabel.report.page import make_page
-from megalabel.report.results import Results, save_results
+from megalabel.report.results import Results, model_folder, save_results
 from megalabel.wording import counted
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def write_report(
 ) -> Path:
     """Evaluate a finished run and write ``report.html`` and ``evaluation.json`` into its folder; return the page.
 
+    The metrics also go into the model card, ``README.md``.
+
     ``megalabel compare`` reads the second file if it is given no data.
 
     Args:
@@ -51,6 +54,9 @@ def write_report(
     )
     say(f"{split}: {figures} ({counted(results.best['rows'], 'text')})")
     save_results(folder, results)
+    report = results.best
+    measured = {"split": split, "data": Path(data.name).name, "rows": report["rows"], "metrics": report["metrics"]}
+    add_metrics(folder, model_folder(folder), model, measured)
     return write_page(Path(folder) / "report.html", [results], png=png)
 
 

@@ -55,6 +55,7 @@ class StepResult:
     loss: float
     parts: dict[str, float]
     queries: int
+    rates: dict[str, float]  # learning rates
     statistics: dict[str, float]
 
 
@@ -241,7 +242,8 @@ class Loop:
             trim_memory()
         self.step += 1
         values = {name: float(part.detach()) for name, part in parts.items()}
-        return StepResult(self.epoch, self.step, value, values, len(rows), builder.statistics(batch))
+        rates = {name: float(each.param_groups[0]["lr"]) for name, each in self.optimisers.items()}
+        return StepResult(self.epoch, self.step, value, values, len(rows), rates, builder.statistics(batch))
 
     def _log_q(self, pool: torch.Tensor | None) -> torch.Tensor | None:
         """Return log q [P] of the pool; a running estimate is updated first."""

@@ -1,4 +1,4 @@
-"""The commands of docs/index.md run as written, in order."""
+"""The commands of docs/indexes.md run as written, in order."""
 
 import re
 import shlex
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from megalabel.__main__ import main
 
-PAGE = Path(__file__).parents[2] / "docs" / "index.md"
+PAGE = Path(__file__).parents[2] / "docs" / "indexes.md"
 COMMANDS = [
     line
     for block in re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
