@@ -277,6 +277,7 @@ class Model(OnHub):
         """Explain why a label fits a text: scores of the heads, training texts, related labels.
 
         Args:
+            text: the text.
             label: the uid of any label; the best label by default.
             k: number of training texts and of related labels.
         """
@@ -298,8 +299,7 @@ class Model(OnHub):
     ) -> Report:
         """Evaluate the model on a data set, on one split such as ``data.test``, or on what :meth:`match` returned.
 
-        The columns of a split are the labels of the model; its label frequencies are those of the training data.
-        ``annif`` adds what ``annif eval`` prints.
+        The columns of a split are the model's labels, with their training frequencies; ``annif`` adds Annif's metrics.
         """
         known = Matched.of_split(self.state, data) if isinstance(data, Split) else data
         rows = known if isinstance(known, Matched) else self.match(known, split)
