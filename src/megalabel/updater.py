@@ -373,8 +373,8 @@ def _short(recipe: Recipe, settings: UpdateSettings, items: int) -> Recipe:
     schedule = training.schedule if training.schedule in ("linear", "cosine", "constant") else "linear"
     small = training.model_copy(
         update={
-            **rates, "epochs": settings.epochs, "schedule": schedule, "warmup_steps": None, "milestones": (),
-            "averaging": None,
+            **rates, "epochs": settings.epochs, "schedule": schedule, "warmup_steps": None, "max_steps": None,
+            "milestones": (), "averaging": None,
         }
     )  # fmt: skip
     changes: dict[str, Any] = {"batch_size": min(batching.batch_size, max(1, items // _BATCHES))}
