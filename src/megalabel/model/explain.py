@@ -95,10 +95,11 @@ def explain(model: Model, text: str, label: str | None, k: int) -> Explanation:
         raise SettingError(f"k must be at least 1, not {k}")
     state = model.state
     if label is None:
+        if not text.strip():
+            raise DataError("the text is empty", remedy="name a label")
         chosen = model._search(state, [text], 1, "all", None, model.tail).ids[0, 0]
         if chosen < 0:
-            what = "no label was found for this text" if text.strip() else "the text is empty"
-            raise DataError(what, remedy="name a label")
+            raise DataError("no label was found for this text", remedy="name a label")
     else:
         chosen = model.live.find(label)
     queries = model._queries(state, [text])

@@ -178,7 +178,7 @@ class Model(OnHub):
         """
         state, cut = self.state, make_cut(self, k, goal=goal, precision=precision, heads=heads, tail=tail)
         best = self._search(state, texts, min(cut.k, len(state.labels)), heads, None, self.chosen_tail(tail))
-        return as_predictions(cut.of(best), state.labels)
+        return as_predictions(cut.of(none_for_blank(best, texts)), state.labels)
 
     def search(
         self,
@@ -193,7 +193,7 @@ class Model(OnHub):
 
         A fused model ranks what its heads propose (``predict.candidates`` each); for a larger k the others follow.
         """
-        return self._search(self.state, texts, k, heads, exclude, self.chosen_tail(tail))
+        return none_for_blank(self._search(self.state, texts, k, heads, exclude, self.chosen_tail(tail)), texts)
 
     def answers(self, texts: Sequence[str]) -> dict[str, Answers]:
         """Return the scores of each head for the texts."""
@@ -226,15 +226,9 @@ class Model(OnHub):
             top = rank_fused(self.fusion, state, answers, self.recipe.predict.candidates, k, None, self.tail)
         else:
             top = self._dense(state, self.chosen(heads), queries.vectors).best(k, None)
-        top = none_for_blank(top, texts)
-        return top, {name: answer.score(top.ids) for name, answer in answers.items()}
+        return none_for_blank(top, texts), {name: answer.score(top.ids) for name, answer in answers.items()}
 
     def _search(
-        self, state: LabelState, texts: Sequence[str], k: int, heads: str, exclude: csr_matrix | None, tail: float
-    ) -> TopK:
-        return none_for_blank(self._search_all(state, texts, k, heads, exclude, tail), texts)
-
-    def _search_all(
         self, state: LabelState, texts: Sequence[str], k: int, heads: str, exclude: csr_matrix | None, tail: float
     ) -> TopK:
         if heads == "all" and self.fusion is not None:
@@ -305,13 +299,10 @@ class Model(OnHub):
     ) -> Report:
         """Evaluate the model on a data set, on one split such as ``data.test``, or on what :meth:`match` returned.
 
-        The columns of a split are the labels of the model; its label frequencies are those of the training data.
-        ``annif`` adds what ``annif eval`` prints.
+        The columns of a split are the model's labels, with their training frequencies; ``annif`` adds Annif's metrics.
         """
-        if isinstance(data, Split):
-            rows = Matched.of_split(self.state, data)
-        else:
-            rows = data if isinstance(data, Matched) else self.match(data, split)
+        known = Matched.of_split(self.state, data) if isinstance(data, Split) else data
+        rows = known if isinstance(known, Matched) else self.match(known, split)
         best = self.hiding(rows.hidden).search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
         return rows.measure(best.ids, annif=annif, scores=best.scores, thresholds=usable(self, heads)[0])
 

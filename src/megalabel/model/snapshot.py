@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from megalabel.model.explain import _frequency
+from megalabel.model.prediction import none_for_blank
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +49,8 @@ class Snapshot:
     def search(self, texts: Sequence[str], k: int, *, heads: str = "all", tail: float | None = None) -> TopK:
         """Return ids and scores [n, k] for texts, k at most the number of labels; ids are -1 beyond the last."""
         most = min(k, len(self.state.labels))
-        return self.model._search(self.state, texts, most, heads, None, self.model.chosen_tail(tail))
+        best = self.model._search(self.state, texts, most, heads, None, self.model.chosen_tail(tail))
+        return none_for_blank(best, texts)
 
     def head_scores(self, texts: Sequence[str], ids: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
         """Return the scores [n, k] of labels [n, k] by every head; where the id is -1 a score means nothing."""
