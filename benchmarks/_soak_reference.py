@@ -164,7 +164,7 @@ class Reference:
 
     def _best(self, text: str) -> list[float]:
         """Return the best scores; labels of equal scores may come in any order."""
-        return [label.score for label in self.model.predict([text])[0]]
+        return [label.score for label in self.model.predict([text], k=5)[0]]
 
     def forget_past(self) -> None:
         """Keep only the last state of the labels."""

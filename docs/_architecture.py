@@ -31,6 +31,8 @@ PACKAGES = {
     "training": (LEARN, "loop, step, optimisers"),
     "model": (USE, "predict, labels, save"),
     "trainer": (LEARN, "a run and its stages"),
+    "tuning": (LEARN, "search over settings"),
+    "updater": (LEARN, "new rows, learnt"),
     "plan": (USE, "memory and time"),
     "report": (USE, "HTML reports"),
     "serve": (USE, "HTTP server"),

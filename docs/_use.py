@@ -50,6 +50,23 @@ def rag_text(result: dict[str, Any], table: Table, where: str) -> str:
     return "\n".join(parts) + f"\n{where[:1].upper()}{where[1:]}.\n"
 
 
+def update_text(result: dict[str, Any], table: Table, where: str) -> str:
+    """Return metrics and time of an update beside those of training anew."""
+    names = ("P@1", "P@5", "PSP@1", "PSP@5")
+    titles = {"before": "before", "updated": "updated", "anew": "trained anew"}
+    parts = []
+    for row in result["rows"]:
+        lines = [
+            [title, *(f"{row[way]['metrics'][name]:.2f}" for name in names), f"{row[way]['cpu_seconds']:.1f}",
+             f"{row[way]['cpu_seconds'] / row['anew']['cpu_seconds']:.2f}"]
+            for way, title in titles.items()
+        ]  # fmt: skip
+        size = f"{row['new']:,} of {row['train']:,} rows are new, and {row['new_labels']:,} of {row['labels']:,} labels"
+        heads = ["test rows", *names, "CPU s", "of anew"]
+        parts.append(f"**{row['data']}**, `{row['recipe']}`: {size}; seed {row['seed']}.\n\n{table(heads, lines)}")
+    return "\n".join(parts) + f"\nOne thread; {where}.\n"
+
+
 def _figures(rows: Rows) -> list[str]:
     metrics = [row["metrics"]["all"] for row in rows]
     return [f"{mean(one[name] for one in metrics):.1f}" for name in (*RECALLS, "others R@10", "places")]

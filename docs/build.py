@@ -21,6 +21,8 @@ from _architecture import PICTURE, draw_architecture, is_fresh, packages_text
 from _claims import claims_text
 from _figures import draw_figures, gradients_text, graph_text, pool_text
 from _gandalf import draw, label_features_text, study_text
+from _integrations import sklearn_checks_text
+from _multilingual import multilingual_text
 from _plan import measured_text, memory_text, published_text, worked_text
 from _quality import NOTHING, cost_text, load_quality, quality_short_text, quality_text, variants_text
 from _reliability import soak_text, statuses_text
@@ -29,7 +31,7 @@ from _search import search_text
 from _serve import serve_text
 from _systems import choices_text, order_text, stages_text
 from _systems import measured_text as systems_measured_text
-from _use import rag_text, zero_shot_text
+from _use import rag_text, update_text, zero_shot_text
 
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -230,6 +232,12 @@ def training() -> str:
     )
 
 
+def update() -> str:
+    """Return an update beside training anew."""
+    stored = result("update")
+    return update_text(stored, table, where(stored))
+
+
 def zero_shot() -> str:
     """Return the recall of labels added after training."""
     stored = result("zero_shot")
@@ -240,6 +248,12 @@ def rag() -> str:
     """Return how often all documents of a question are found."""
     stored = result("rag")
     return rag_text(stored, table, where(stored))
+
+
+def multilingual() -> str:
+    """Return how well labels are found in several scripts."""
+    stored = result("multilingual")
+    return multilingual_text(stored, table, where(stored))
 
 
 def serve() -> str:
@@ -361,6 +375,27 @@ def ensembles() -> str:
     return f"{table(head, lines)}\nThree runs with three seeds each; {where(stored)}.\n"
 
 
+def threshold() -> str:
+    """Return F1 at the stored thresholds beside the best on test, and the precisions reached."""
+    stored = result("threshold")
+    head = [
+        "data", "recipe", "validation texts", "labels per text", "micro F1", "at best", "5 labels",
+        "sample F1", "at best", "5 labels", "precision asked", "reached", "recall",
+    ]  # fmt: skip
+    lines = []
+    for row in stored["rows"]:
+        micro, sample = row["micro_f1"], row["sample_f1"]
+        asked = next(each for each in row["precision"] if each["asked"] == 90)
+        lines.append([
+            row["data"], f"`{row['recipe']}`", f"{row['validation_rows']:,}",
+            f"{micro['labels_per_text']:.2f} ({row['relevant_per_text']:.2f} correct)",
+            *(f"{part[key]:.2f}" for part in (micro, sample) for key in ("chosen", "best", "first_5")),
+            f"{asked['asked']:g}",
+            *(f"{asked[key]:.1f}" if key in asked else "-" for key in ("precision", "recall")),
+        ])  # fmt: skip
+    return f"{table(head, lines)}\nTest texts, seed 0; {where(stored)}.\n"
+
+
 def search() -> str:
     """Return the speed of search, ours beside that of others."""
     stored = result("search")
@@ -426,6 +461,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "quality": quality,
     "quality_short": quality_short,
     "quality_variants": quality_variants,
+    "multilingual": multilingual,
     "plan_measured": plan_measured,
     "plan_published": partial(published_text, table),
     "plan_worked": partial(worked_text, table),
@@ -436,8 +472,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "search": search,
     "beam": beam,
     "ensembles": ensembles,
+    "threshold": threshold,
     "tree": tree,
     "serve": serve,
+    "sklearn_checks": partial(sklearn_checks_text, table),
     "soak": soak,
     "soak_statuses": soak_statuses,
     "systems_choices": partial(choices_text, table),
@@ -447,6 +485,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "tokens": tokens,
     "training": training,
     "unidec": unidec,
+    "update": update,
     "zero_shot": zero_shot,
     **{f"ablation_{name}": partial(ablation, name) for name in TABLES},
 }

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from megalabel.errors import MegalabelError
     from megalabel.metrics.evaluate import evaluate
     from megalabel.model import Ensemble, Model
+    from megalabel.model.predict_frame import predict_frame
     from megalabel.trainer import train
     from megalabel.types import Batch, Targets, TopK
+    from megalabel.updater import update
 
 _HOME = {
     "Batch": "megalabel.types",
@@ -39,9 +41,11 @@ _HOME = {
     "evaluate": "megalabel.metrics.evaluate",
     "from_frames": "megalabel.data.formats.objects",
     "load": "megalabel.data.load",
+    "predict_frame": "megalabel.model.predict_frame",
     "save": "megalabel.data.save",
     "to_frames": "megalabel.data.formats.objects",
     "train": "megalabel.trainer",
+    "update": "megalabel.updater",
 }
 _PACKAGES = ("augment", "data", "encoders", "errors", "graphs", "index", "losses", "metrics", "report", "types")
 
@@ -59,9 +63,11 @@ __all__ = [  # noqa: RUF022 - __version__ reads better first
     "evaluate",
     "from_frames",
     "load",
+    "predict_frame",
     "save",
     "to_frames",
     "train",
+    "update",
 ]
 
 

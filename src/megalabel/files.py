@@ -38,6 +38,7 @@ __all__ = [
     "map_file",
     "need",
     "open_bytes",
+    "parse_row",
     "read_lines",
     "read_whole",
     "writing",
@@ -140,23 +141,28 @@ def decode(line: bytes, path: str | PathLike[str], number: int) -> str:
 
 def json_rows(path: str | PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, object) of a JSON lines file; blank lines are skipped."""
-    import orjson
-
     for number, line in read_lines(path):
         if not line or line.isspace():
             continue
-        try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            rest = decode(line, path, number)[error.pos :].lstrip("-")
-            odd = next((word for word in ("NaN", "Infinity") if rest.startswith(word)), None)
-            what = error.msg if odd is None else f"{odd} is no number in JSON"
-            raise DataError(f"broken JSON ({what}, at column {error.colno})", path=path, line=number) from error
-        if not isinstance(row, dict):
-            raise DataError("a JSON object like {...} was expected on this line", path=path, line=number)
-        if has_duplicate_key(line, row):
-            parse_json(line, path, number)  # says which
-        yield number, row
+        yield number, parse_row(line, path, number)
+
+
+def parse_row(line: bytes, path: str | PathLike[str], number: int) -> dict[str, Any]:
+    """Return the object on a line of a JSON lines file."""
+    import orjson
+
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        rest = decode(line, path, number)[error.pos :].lstrip("-")
+        odd = next((word for word in ("NaN", "Infinity") if rest.startswith(word)), None)
+        what = error.msg if odd is None else f"{odd} is no number in JSON"
+        raise DataError(f"broken JSON ({what}, at column {error.colno})", path=path, line=number) from error
+    if not isinstance(row, dict):
+        raise DataError("a JSON object like {...} was expected on this line", path=path, line=number)
+    if has_duplicate_key(line, row):
+        parse_json(line, path, number)  # says which
+    return row
 
 
 @contextmanager

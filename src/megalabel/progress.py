@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from threading import Timer
 from typing import TypeVar
 
-__all__ = ["notice", "progress", "track"]
+__all__ = ["announced", "notice", "progress", "track"]
 
 Item = TypeVar("Item")
 
-QUIET_SECONDS = 1.5  # work shorter than this shows nothing
+QUIET_SECONDS = 2.0  # work shorter than this shows nothing
 LINE_SECONDS = 10.0  # time between plain lines when standard error is no terminal
 
 
@@ -48,6 +49,18 @@ def track(items: Iterable[Item], what: str, total: int | None = None, unit: str 
                 step(waiting)
                 waiting = 0
         step(waiting)
+
+
+@contextmanager
+def announced(line: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Say a line about the work in the block, if it takes longer than two seconds; from another thread."""
+    timer = Timer(QUIET_SECONDS, say, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def notice(line: str) -> None:

@@ -11,34 +11,31 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from megalabel.data.hold_out import hold_out
 from megalabel.device import find_device
-from megalabel.errors import DataError, SettingError, nearest
-from megalabel.files import writing_folder
-from megalabel.fusion import FusedScores, Fusion, TreeFusion
+from megalabel.errors import DataError, SettingError
 from megalabel.model import LabelStats, Model
+from megalabel.model.about import describe, write_readme
 from megalabel.model.changing import changing
+from megalabel.model.cut import fit_thresholds
+from megalabel.model.fit_fusion import fit_fusion
 from megalabel.model.store import (
     ENCODERS,
     SPACES,
     carried_spaces,
     carry_heads,
-    check_weights,
     find_model,
     load_encoders,
-    save_encoders,
-    save_head_tensors,
 )
-from megalabel.network.fit import fit_heads, fit_ngrams
+from megalabel.network.fit import fit_heads
 from megalabel.network.spaces import LabelSpace, build_spaces, group_dataset, load_spaces, over_groups
-from megalabel.network.texts import TextTokens
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes.build import build_encoders, build_network
 from megalabel.recipes.load_recipe import load_recipe
 from megalabel.recipes.schema import Recipe
+from megalabel.stages import check_sources, save_stage
 from megalabel.training.augment_train import augment_and_tell
 from megalabel.training.check_labels import check_labels
 from megalabel.training.display import display
@@ -46,18 +43,22 @@ from megalabel.training.distributed.check import check_ranks
 from megalabel.training.phase import Phase, Texts
 from megalabel.training.run_folder import finish_folder, identify, is_finished, on_device, prepare_folder
 from megalabel.training.run_log import RunLog
+from megalabel.training.space_sources import SpaceSources
+from megalabel.training.trackers import open_trackers
 from megalabel.types import LABELS
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
-    from scipy import sparse
     from torch import nn
 
     from megalabel.data.dataset import Dataset
+    from megalabel.fusion import FusedScores
+    from megalabel.metrics.thresholds import Thresholds
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Stage
 
-__all__ = ["train", "train_rank"]
+__all__ = ["train", "train_rank", "validate"]
 
 
 def train(
@@ -70,6 +71,7 @@ def train(
     resume: bool = False,
     device: str | None = None,
     keep_checkpoints: bool = False,
+    log: Sequence[str] = (),
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model:
@@ -90,6 +92,7 @@ def train(
             bit, as without the interruption.
         device: replaces the recipe's ``training.device``: auto, cpu, cuda, cuda:1 or mps.
         keep_checkpoints: keep checkpoints and stages, which are removed once the model is saved.
+        log: where the curves go beside metrics.jsonl: ``tensorboard``, ``wandb``.
         ranks: the processes that train together, from :func:`megalabel.training.distributed.join`; each calls this
             with the same arguments, and ``out`` is a folder that all of them share.
         say: is called with each line of progress.
@@ -102,7 +105,9 @@ def train(
             if not ranks.alone:
                 raise SettingError("several ranks need a folder for the run that all of them share", remedy="give out")
             out = stack.enter_context(TemporaryDirectory())
-        model = train_rank(recipe, data, out, resume=resume, keep_checkpoints=keep_checkpoints, ranks=ranks, say=say)
+        model = train_rank(
+            recipe, data, out, resume=resume, keep_checkpoints=keep_checkpoints, log=log, ranks=ranks, say=say
+        )
         return Model.load(out) if model is None else model
 
 
@@ -113,6 +118,7 @@ def train_rank(
     *,
     resume: bool = False,
     keep_checkpoints: bool = False,
+    log: Sequence[str] = (),
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
 ) -> Model | None:
@@ -122,37 +128,76 @@ def train_rank(
     if not len(data.train):
         raise DataError(f"{data.name} has no train rows", remedy="these are rows to measure on")
     check_labels(recipe, data, say)
-    _check_sources(recipe)
+    check_sources(recipe)
     folder = Path(out)
+    trackers = open_trackers(log, folder, recipe, say)
     with ExitStack() as lock:
         ranks.on_rank0(lambda: prepare_folder(folder, recipe, resume, lock))
-        held = data if data.val is not None else _hold_out(recipe, data)
+        held = _hold_out(recipe, data)
         identity = identify(recipe, held)
         check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
         if resume and ranks.broadcast(lambda: is_finished(folder, identity)):
             say("this run is complete")
             return Model.load(folder) if ranks.first else None
-        say(f"{len(held.train):,} train, {len(held.val or ()):,} validation texts, {len(data.labels):,} labels")
+        say(f"{len(held.train):,} train, {_validation(held)}, {counted(len(data.labels), 'label')}")
         if device.type != "cpu":
             say(f"training on {device}")
         if not ranks.alone:
-            say(f"{ranks.world} ranks, each with about {len(ranks.share(len(data.labels))):,} labels")
-        with RunLog(folder / "metrics.jsonl" if ranks.first else None, resume=resume) as log:
-            model = _Run(recipe, folder, identity, resume, log, ranks, say).model(held)
-        ranks.on_rank0(lambda: None if model is None else _save_model(model, folder / "model", say))
+            say(f"{ranks.world} ranks, each with about {counted(len(ranks.share(len(data.labels))), 'label')}")
+        path = folder / "metrics.jsonl" if ranks.first else None
+        with RunLog(path, resume=resume, trackers=trackers if ranks.first else ()) as records:
+            model = _Run(recipe, folder, identity, resume, records, ranks, say).model(held)
+        ranks.on_rank0(lambda: None if model is None else _save_model(model, folder, say))
         if not keep_checkpoints:
             ranks.on_rank0(lambda: finish_folder(folder, identity))
         return model
 
 
+def validate(
+    recipe: Recipe,
+    data: Dataset,
+    out: str | PathLike[str],
+    *,
+    resume: bool = False,
+    watch: Callable[[int], None] = lambda epoch: None,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Train the stages once, on the train rows, and return the best evaluation on validation rows; no model is made.
+
+    ``watch`` is called with its epoch after each evaluation of the last stage, which is in ``metrics.jsonl`` by then;
+    what it raises ends the training.
+    """
+    find_device(recipe.training.device)
+    check_labels(recipe, data, say)
+    check_sources(recipe)
+    folder = Path(out)
+    with ExitStack() as lock:
+        prepare_folder(folder, recipe, resume, lock)
+        with RunLog(folder / "metrics.jsonl", resume=resume) as log:
+            run = _Run(recipe, folder, identify(recipe, data), resume, log, ALONE, say, watch)
+            return run.train_stages(augment_and_tell(recipe, data, say), "select", {}).best
+
+
 def _hold_out(recipe: Recipe, data: Dataset) -> Dataset:
+    """Return the data with validation rows: its own, or some of train; without any if the recipe wants none."""
     chosen = recipe.training
+    if data.val is not None or chosen.validation == 0:
+        return data
     return hold_out(data, share=chosen.validation, like_test=chosen.validation_like_test, seed=recipe.seed)
 
 
-def _save_model(model: Model, folder: Path, say: Callable[[str], None]) -> None:
+def _validation(data: Dataset) -> str:
+    if data.val is None:
+        return "no validation texts (the last epoch is kept)"
+    return counted(len(data.val), "validation text")
+
+
+def _save_model(model: Model, run: Path, say: Callable[[str], None]) -> None:
+    """Write the model, and its card into the run as well."""
+    folder = run / "model"
     with changing(folder, say) if folder.exists() else nullcontext():  # a server may have it
         model.save(folder, overwrite=True)
+    write_readme(run, model, texts=True)
 
 
 @dataclass(frozen=True)
@@ -175,6 +220,7 @@ class _Run:
     log: RunLog
     ranks: Ranks
     say: Callable[[str], None]
+    watch: Callable[[int], None] = lambda epoch: None  # called after each evaluation of the last stage
 
     def model(self, data: Dataset) -> Model | None:
         """Train and return the model, on rank 0."""
@@ -185,43 +231,50 @@ class _Run:
         weights = phase.weights()
         if best["epoch"] > 0:
             metrics = ", ".join(f"{name} {best['metrics'][name]:.2f}" for name in ("P@1", "P@5", "PSP@1", "PSP@5"))
-            self.say(f"best on validation after {best['epoch']} of {last.training.epochs} epochs: {metrics}")
+            epochs = counted(phase.epochs, "epoch")
+            self.say(f"best {last.training.select} on validation after {best['epoch']} of {epochs}: {metrics}")
         if (cascade := last.predict.cascade) is not None:
             kept = [f"the best {beam:,} of {name}" for name, beam in cascade.beams(last.dense_heads).items()]
             self.say(f"labels are searched through {', '.join(kept)}")
         elif len(weights) > 1 and not recipe.predict.fused:
-            self.say("head weights: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
+            missed = data.val is None and recipe.predict.weights == "validation"
+            shown = ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items())
+            self.say(f"head weights: {shown}{' (no validation texts to choose them on)' if missed else ''}")
         parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
-        network, fitted, fusion = parts or (None, None, None)
-        if last.training.refit:
-            epochs = trained.epochs[next(reversed(trained.epochs))]
-            self.say(f"training again on train + validation for {epochs} epochs")
+        network, fitted, fusion, thresholds = parts or (None, None, None, None)
+        if last.training.refit and data.val is not None:
+            epochs = counted(trained.epochs[next(reversed(trained.epochs))], "epoch")
+            self.say(f"training again on train + validation for {epochs}")
             again = self.train_stages(augment_and_tell(recipe, data.refit(), self.say), "refit", trained.epochs)
             parts = ranks.on_rank0(lambda: self._fit(again.phase, again.best, data.refit(), None))
-            network, fitted, _ = parts or (None, None, None)
+            network, fitted, *_ = parts or (None, None)
         if network is None:
             return None
         network.eval()
-        return Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion)
+        model = Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion, thresholds=thresholds)
+        model.about = describe(data, self.identity["data"], self.log.seconds, best["metrics"])
+        return model
 
     def train_stages(self, data: Dataset, part: str, epochs: Mapping[str, int]) -> _Trained:
         """Train all stages in order, each for its own number of epochs or those given."""
         folders: dict[str, Path] = {}
         lengths: dict[str, int] = {}
         trained: list[tuple[Phase, dict[str, Any]]] = []
-        for stage, recipe in self.recipe.stage_recipes():
+        stages = self.recipe.stage_recipes()
+        for stage, recipe in stages:
             trained.clear()  # the next stage needs the memory
             name = f"{part}-{stage.name}" if self.recipe.stages else part
             source = self._source(recipe, folders)
             known, staged = self._spaces(stage, recipe, data, source)
             spaces = known if recipe.space is None else over_groups(known, recipe.space)
             count = epochs.get(stage.name, recipe.training.epochs)
-            trained.append(self._phase(recipe, staged, spaces, name, count, source))
+            watch = self.watch if stage is stages[-1][0] else (lambda epoch: None)
+            trained.append(self._phase(recipe, staged, spaces, name, count, source, watch))
             epoch = trained[0][1]["epoch"]
             lengths[stage.name] = epoch if epoch > 0 else count
             if self.recipe.stages:
                 folders[stage.name] = self.folder / "stages" / name
-                self.ranks.on_rank0(partial(_save_stage, *trained[0], known, folders[stage.name], stage.drop))
+                self.ranks.on_rank0(partial(save_stage, *trained[0], known, folders[stage.name], stage.drop))
         return _Trained(*trained[0], lengths)
 
     def _source(self, recipe: Recipe, folders: Mapping[str, Path]) -> Path | None:
@@ -244,7 +297,11 @@ class _Run:
         kept = [] if source is None else carried_spaces(recipe.dense_heads, source)
         spaces = load_spaces(Path() if source is None else source / SPACES, kept, labels.size)
         if scored - {None} - set(kept):
-            built = build_spaces(recipe.spaces, _SpaceSources(self, recipe, data, source))
+            device = find_device(self.ranks.device(self.recipe.training.device))
+            built = build_spaces(
+                recipe.spaces,
+                SpaceSources(recipe, data, self.ranks, device, partial(self._encoders, recipe, data, source)),
+            )
             spaces |= {name: space for name, space in built.items() if name in scored and name not in kept}
         for head in recipe.dense_heads.values():
             if head.candidates is not None and head.candidates.graph:
@@ -252,7 +309,9 @@ class _Run:
                 spaces[name] = spaces[name].with_graph(data.train.targets, recipe.seed)
         for name, space in spaces.items():
             if name != LABELS:
-                self.say(f"stage {stage.name}: label space {name} groups {labels.size:,} labels into {space.size:,}")
+                self.say(
+                    f"stage {stage.name}: label space {name} groups {counted(labels.size, 'label')} into {space.size:,}"
+                )
         if recipe.space is None:
             return spaces, data
         return spaces, group_dataset(data, spaces[recipe.space])
@@ -277,6 +336,7 @@ class _Run:
         name: str,
         epochs: int,
         source: Path | None,
+        watch: Callable[[int], None],
     ) -> tuple[Phase, dict[str, Any]]:
         torch.manual_seed(recipe.seed)
         encoders = self._encoders(recipe, data, source)
@@ -288,105 +348,26 @@ class _Run:
             parts = ", ".join([*recipe.encoders, *recipe.dense_heads])
             raise SettingError(f"init_from {recipe.init_from} has no weights for {parts}", remedy="use its names")
         texts = self.ranks.rank0_first(lambda: Texts.of(data, encoders))
-        items = recipe.batching.epoch_items(data.train.targets)
-        steps = -(-items // recipe.batching.size(items)) * epochs
-        with display(total_steps=steps, epochs=epochs, title=f"{recipe.name} on {data.name}") as show:
+        steps, limit = recipe.batching.steps(data.train), recipe.training.max_steps
+        epochs = epochs if limit is None else min(epochs, -(-limit // steps))
+        total = steps * epochs if limit is None else min(limit, steps * epochs)
+        title, select = f"{recipe.name} on {data.name}", name.startswith("select") and data.val is not None
+        with display(total_steps=total, epochs=epochs, epoch_steps=steps, title=title) as show:
             phase = Phase(
                 recipe=recipe, data=data, network=network, texts=texts, folder=self.folder / "checkpoints" / name,
-                epochs=epochs, select=name.startswith("select"), log=self.log, show=show, name=name,
-                identity=self.identity, carried=carried,
+                epochs=epochs, select=select, log=self.log, show=show, name=name, identity=self.identity,
+                carried=carried, watch=watch,
             )  # fmt: skip
             return phase, phase.run(resume=self.resume)
 
     def _fit(
         self, phase: Phase, best: dict[str, Any], data: Dataset, weights: Mapping[str, float] | None
-    ) -> tuple[Network, Fitted, FusedScores | None]:
-        """Return the trained network whole, the heads fitted on it and, with weights, their fusion if wanted."""
+    ) -> tuple[Network, Fitted, FusedScores | None, Thresholds | None]:
+        """Return the whole network, the heads fitted on it and, with weights, the fusion if wanted and thresholds."""
         recipe, network = phase.recipe, phase.whole(best)
         fitted = fit_heads(recipe.heads, recipe.ngrams.options(), network, data, seed=recipe.seed, say=self.say)
-        if weights is None or not recipe.predict.fused:
-            return network, fitted, None
+        if weights is None:
+            return network, fitted, None, None
         model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)
-        return network, fitted, _fuse(model, data, self.say)
-
-
-@dataclass
-class _SpaceSources:
-    """See :class:`megalabel.network.spaces.SpaceSources`; vectors are those of the first encoder."""
-
-    run: _Run
-    recipe: Recipe
-    data: Dataset
-    source: Path | None
-
-    @property
-    def targets(self) -> sparse.csr_matrix:
-        return self.data.train.targets
-
-    @property
-    def seed(self) -> int:
-        return self.recipe.seed
-
-    def points(self) -> np.ndarray[Any, Any]:
-        return self._encode(self.data.train.texts, self.recipe.encoder.query_length)
-
-    def texts(self) -> np.ndarray[Any, Any]:
-        return self._encode(self.data.labels.texts, self.recipe.encoder.label_length)
-
-    def ngrams(self) -> sparse.csr_matrix:
-        return fit_ngrams(self.recipe.ngrams.options(), self.data).encode(self.data.train.texts)
-
-    def _encode(self, texts: Sequence[str], max_length: int | None) -> np.ndarray[Any, Any]:
-        """Return the vectors [n, d] of texts by the first encoder; every rank encodes its share."""
-        ranks, device = self.run.ranks, find_device(self.run.ranks.device(self.recipe.training.device))
-        name = next(iter(self.recipe.encoders))
-        encoder: Any = self.run._encoders(self.recipe, self.data, self.source)[name].to(device)
-        tokens = ranks.rank0_first(lambda: TextTokens.stored(texts, {name: encoder}))[name]
-        own = ranks.share(len(tokens))
-        part = encoder.encode(tokens.cut(own.start, own.stop), max_length=max_length)
-        vectors: np.ndarray[Any, Any] = ranks.gather(part, ranks.sizes(len(tokens))).numpy()
-        return vectors
-
-
-def _save_stage(
-    phase: Phase, best: dict[str, Any], spaces: Mapping[str, LabelSpace], folder: Path, drop: Sequence[str]
-) -> None:
-    """Write what the next stages may take over."""
-    network = phase.whole(best)
-    with writing_folder(folder, overwrite=True) as place:
-        for name, space in spaces.items():
-            if space.members is not None:
-                space.save(place / SPACES / name)
-        save_encoders(network, place, drop)
-        save_head_tensors(network, place, drop)
-
-
-def _fuse(model: Model, data: Dataset, say: Callable[[str], None]) -> FusedScores:
-    """Fit the fusion of all heads on the validation rows.
-
-    Rows that carry the only point of a label are never held out, so such a label cannot be right in a row that was:
-    there it is no candidate, so that rare labels do not look worse than they are.
-    """
-    val = data.split("val")
-    ids, scores = model.candidates(val.texts, val.excluded())
-    if data.before is not None:
-        ids = np.where((ids >= 0) & (data.counts[ids] > 1), ids, -1)
-    rows = scores, ids, val.targets, model.fitted.counts
-    predict = model.recipe.predict
-    fusion = TreeFusion.fit(*rows, beta=predict.beta) if predict.weights == "tree" else Fusion.fit(*rows)
-    say(f"fusion of {', '.join(model.heads)} fitted on {len(val):,} validation texts")
-    return fusion
-
-
-def _check_sources(recipe: Recipe) -> None:
-    """Refuse a stage that begins from what is neither an earlier stage nor a saved model, whole and undamaged."""
-    earlier: list[str] = []
-    for stage, staged in recipe.stage_recipes():
-        wanted = staged.init_from
-        if wanted is not None and wanted not in earlier:
-            if not Path(wanted).exists():
-                hint = nearest(wanted, earlier) if earlier else "give the folder of a finished run"
-                what = f"stage {stage.name}: init_from is {wanted!r}, which is neither an earlier stage nor a run"
-                raise SettingError(what, remedy=hint)
-            check_weights(find_model(wanted))
-        earlier.append(stage.name)
+        fusion, top = fit_fusion(model, data, self.say) if recipe.predict.fused else (None, None)
+        return network, fitted, fusion, fit_thresholds(model, data, top, self.say)

@@ -33,6 +33,12 @@ def find_chromium():
     return path or next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+def with_threshold(route, threshold):
+    """Let a request of the page through, and set the threshold of the model in the answer."""
+    answer = route.fetch()
+    route.fulfill(response=answer, json=answer.json() | ({"threshold": threshold} if answer.ok else {}))
+
+
 class Server:
     """A server process, with direct calls of its API."""
 
@@ -132,11 +138,12 @@ def browser(chromium):
 def open_page(browser):
     """Open the page of a server in a new context; after the test, check its console and the hosts it contacted.
 
-    ``page.allowed`` is a pattern of console errors that the test expects.
+    ``page.allowed`` is a pattern of console errors that the test expects. The page sees a model with this
+    ``threshold``, by default none, so that it shows all labels.
     """
     opened = []
 
-    def open_page(server, state="", **options):
+    def open_page(server, state="", path="", threshold=None, **options):
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.set_default_timeout(TIMEOUT)
         page = context.new_page()
@@ -147,7 +154,9 @@ def open_page(browser):
         )
         page.on("pageerror", lambda error: page.errors.append(str(error)))
         page.on("request", lambda request: page.hosts.add("/".join(request.url.split("/")[:3])))
-        page.goto(f"{server.address}/{state and '#' + state}")
+        if not path:
+            page.route("**/model", lambda route: with_threshold(route, threshold))
+        page.goto(f"{server.address}/{path}{state and '#' + state}")
         opened.append((page, server.address))
         return page
 

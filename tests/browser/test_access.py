@@ -53,7 +53,7 @@ def test_contrast_and_axe(page_with_labels, server, scheme):
     page = page_with_labels(color_scheme=scheme, reduced_motion="reduce")
     page.locator(".why").first.click()
     page.locator(".panel table").wait_for()
-    page.get_by_role("slider").press("ArrowRight")
+    page.get_by_role("slider", name="Boost rare labels").press("ArrowRight")
     page.get_by_role("button", name="Copy as curl").click()
     page.route("**/labels", lambda route: route.fulfill(status=422, json={"error": {"message": "no"}}))
     page.allowed = "status of 422"
@@ -80,6 +80,82 @@ def test_axe_without_labels(server, open_page):
     page.locator("#message").wait_for()
     assert axe(page) == ""
     assert all(ratio >= 4.5 for ratio, _ in page.evaluate(CONTRAST))
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 320)])
+def test_the_other_views(page_with_labels, server, text, scheme, width):
+    """Contrast, axe, and nothing cut off, with every part of each view open."""
+    page = page_with_labels(color_scheme=scheme, reduced_motion="reduce", viewport={"width": width, "height": 800})
+
+    def check():
+        assert [ratio for ratio in page.evaluate(CONTRAST) if ratio[0] < 4.5] == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert axe(page) == ""
+
+    page.locator(".verdict .accepted").first.click()
+    page.locator(".verdict .rejected").nth(1).click()
+    page.locator("#text").press("Control+Enter")
+    page.locator("#history summary").click()
+    page.locator("#review-find").fill("ka")
+    page.locator("#review-matches li").first.wait_for()
+    page.locator("#review-find").press("ArrowDown")
+    check()
+    page.locator("#review-find").press("Enter")
+    page.get_by_role("link", name="Labels", exact=True).click()
+    page.locator("#browse-rows tr").first.wait_for()
+    check()
+    page.get_by_role("link", name="Corrections").click()
+    check()
+    page.get_by_role("button", name="Forget all").click()
+    assert axe(page) == ""
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="CSV file").click()
+    check()
+    content = f"id,text\n1,{text}\n2,{'x' * 100_001}\n3,\n"
+    page.set_input_files("#file-input", {"name": "a.csv", "mimeType": "text/csv", "buffer": content.encode()})
+    page.locator("#file-message").wait_for()
+    check()
+    page.set_input_files("#file-input", {"name": "a.csv", "mimeType": "text/csv", "buffer": content[:80].encode()})
+    page.locator("#file-message").wait_for(state="hidden")
+    held = []
+    page.route("**/predict", lambda route: held.append(route))
+    page.locator("#file-start").click()
+    page.locator("#file-work").wait_for()
+    check()
+    while not held:
+        page.wait_for_timeout(50)
+    held[0].continue_()
+    page.locator("#file-done").wait_for()
+    check()
+
+
+def test_the_views_by_keyboard(server, open_page, wait_for, text):
+    page = open_page(server, urlencode({"text": text}))
+    wait_for(page, server.best(text))
+    page.get_by_role("link", name="CSV file").focus()
+    page.keyboard.press("Enter")
+    assert page.get_by_role("link", name="CSV file").get_attribute("aria-current") == "page"
+    assert "view=file" in page.url
+    assert "text=" in page.url
+    page.get_by_role("link", name="Skip to the results").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "file"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "file-input"
+    page.set_input_files("#file-input", {"name": "a.csv", "mimeType": "text/csv", "buffer": f"text\n{text}\n".encode()})
+    page.wait_for_function("() => document.activeElement.id === 'file-column'")
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "file-start"
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.activeElement.id === 'file-download'")
+    # A tick, from the keyboard
+    page.get_by_role("link", name="One text").press("Enter")
+    page.locator(".why").first.focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    assert page.locator(".verdict .accepted").first.get_attribute("aria-pressed") == "true"
 
 
 def test_axe_in_dialogs(page_with_labels):
@@ -123,7 +199,15 @@ def test_keyboard(server, open_page, wait_for, text):
         order.append(name)
         page.keyboard.press("Tab")
         assert len(order) < 12
-    assert order == ["Text", "Find labels", "all", "Boost rare labels", "Labels to show", "Minimum score"]
+    assert order == [
+        "Text",
+        "Find labels",
+        "Last texts 1",
+        "all",
+        "Boost rare labels",
+        "Labels to show",
+        "Minimum score",
+    ]
     ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert ring == "solid"
     page.keyboard.press("Enter")
@@ -141,7 +225,7 @@ def test_keyboard(server, open_page, wait_for, text):
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("Tab")
     page.keyboard.press("Shift+Tab")
-    page.get_by_role("link", name="Skip to the labels").focus()
+    page.get_by_role("link", name="Skip to the results").focus()
     assert page.locator("#skip").bounding_box()["y"] >= 0
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "results"
@@ -189,6 +273,6 @@ def test_labels_move_only_without_reduced_motion(page_with_labels, server, wait_
              Element.prototype.animate = function (...options) { window.moved++; return animate.apply(this, options); };
            }"""
     )
-    page.get_by_role("slider").press("End")
+    page.get_by_role("slider", name="Boost rare labels").press("End")
     wait_for(page, server.best(text, tail=1.0))
     assert bool(page.evaluate("window.moved")) is moves

@@ -119,7 +119,7 @@ def test_not_fused_and_read_only(locked, open_page, wait_for, shown, text):
         [label["score"] for label in best], abs=6e-4
     )
     assert "added up" in page.locator("#scale").inner_text()
-    slider = page.get_by_role("slider")
+    slider = page.get_by_role("slider", name="Boost rare labels")
     assert slider.is_disabled()
     assert "For fused models only" in page.locator("#tail-hint").inner_text()
     assert page.get_by_role("button", name="Add", exact=True).is_disabled()

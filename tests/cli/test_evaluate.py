@@ -6,6 +6,7 @@ import pytest
 from megalabel import Ensemble, Model, load, save
 from megalabel.data.predictions import write_predictions
 from megalabel.metrics import measure
+from megalabel.metrics.annif import annif_metrics
 from megalabel.types import TopK
 
 
@@ -34,6 +35,15 @@ def test_json_document(run, data, ids):
     assert {"P@1", "PSP@5", "nDCG@3", "R@10", "RP@5", "coverage@1"} <= set(document["metrics"])
     assert (document["propensity"]["A"], document["propensity"]["B"]) == (0.55, 1.5)
     assert (document["data"], document["split"]) == ("synthetic", "test")
+
+
+def test_annif(call, data, ids, tmp_path):
+    command = ("evaluate", "--predictions", tmp_path / "p.jsonl", "--data", tmp_path / "set", "--annif")
+    code, out, _ = call(*command, "--json")
+    assert code == 0
+    assert json.loads(out)["annif"] == pytest.approx(annif_metrics(ids, data.test.targets))
+    code, out, _ = call(*command)
+    assert f"F1@5:                         \t{annif_metrics(ids, data.test.targets)['F1@5']:.4f}" in out
 
 
 def test_table_prints_a_and_b(run, data, ids):

@@ -20,6 +20,11 @@ def test_a_page_and_a_document(call, trained):
     assert [part["head"] for part in explanation["heads"]] == ["dual", "classifier"]
 
 
+def test_an_empty_text(call, trained):
+    code, out, err = call("explain", trained, "--text", " ")
+    assert (code, out, err) == (2, "", "megalabel: the text is empty; name a label\n")
+
+
 def test_unknown_label(call, trained):
     code, _, err = call("explain", trained, "--text", TEXT, "--label", "xyzzy")
     assert code == 2

@@ -21,13 +21,36 @@ def test_add_rename_remove_and_list(labels, folder):
     assert ml.Model.load(folder).predict(["zebra crossing"], 1, heads="dual")[0][0].uid == "added-40"
     assert labels("rename", folder, "added-40", "quiet street")[0] == 0
     assert labels("remove", folder, "added-41", "lbl-3")[:2] == (0, "2 removed, 40 labels left\n")
-    assert labels("list", folder, "--find", "QUIET") == (0, "added-40  1  quiet street\n", "")
+    assert labels("list", folder, "--find", "QUIET") == (0, "added-40  0  quiet street\n", "")
     code, out, _ = labels("list", folder, "--json")
     rows = json.loads(out)["labels"]
     assert code == 0
     assert [row["id"] for row in rows] == [*range(3), *range(4, 41)]
     code, out, err = labels("list", folder, "--limit", "2")
     assert (code, len(out.splitlines()), err) == (0, 2, "38 more\n")
+
+
+def test_labels_are_named_by_uid_or_whole_text(labels, call, folder):
+    assert labels("add", folder, "--text", "Zebra crossing", "--text", "yak", "--text", "yak")[2].splitlines() == [
+        "added-41: another label, added-42, has the same text: yak",
+        "added-42: another label, added-41, has the same text: yak",
+    ]
+    code, out, err = labels("remove", folder, "yak")
+    assert (code, out) == (
+        2,
+        "",
+    ) and "'yak' matches 2 labels: added-41 'yak', added-42 'yak'; give the uid of one" in err
+    assert labels("remove", folder, "added-41")[:2] == (0, "1 removed, 42 labels left\n")
+    assert labels("remove", folder, "zebra")[0] == 2  # a part could be of a label that nobody meant
+    assert labels("rename", folder, "zebra crossing", "yak") == (
+        0, "added-40  yak\n", "added-40: another label, added-42, has the same text: yak\n",
+    )  # fmt: skip
+    assert labels("remove", folder, "added-40")[0] == 0
+    page = call("explain", folder, "--text", "a yak", "--label", "yak")[1]  # the one that is left
+    assert page.startswith("yak  (added-42)\nrank ") and "added after training" in page
+    assert labels("remove", folder, "yak")[:2] == (0, "1 removed, 40 labels left\n")
+    code, _, err = call("explain", folder, "--text", "a yak", "--label", "yak")
+    assert code == 2 and "no label has the uid, text or id 'yak'" in err and "did you mean 'yak'" not in err
 
 
 def test_labels_from_a_file(labels, folder, tmp_path):
@@ -45,7 +68,7 @@ def test_labels_from_a_file(labels, folder, tmp_path):
         (["add", "RUN", "--text", "a", "--uid", "lbl-3"], "duplicate uid 'lbl-3'"),
         (["add", "RUN", "--input", "FILE", "--text", "a"], "give either --text or --input, not both"),
         (["add", "RUN", "--input", "FILE"], 'new.jsonl:2: label without "text"'),
-        (["remove", "RUN", "lbl-99"], "no label has the uid 'lbl-99'; did you mean"),
+        (["remove", "RUN", "lbl-99"], "no label has the uid or text 'lbl-99'; did you mean"),
         (["rename", "RUN", "lbl-3", ""], "a label must have a text"),
         (["add", "nowhere", "--text", "a"], "nowhere: there is no model here"),
         (["list", "nowhere"], "nowhere: there is no model here"),

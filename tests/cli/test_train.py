@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -146,6 +147,21 @@ def test_labels_without_text(train, tmp_path):
     code, _, err = train(*changes, data=data, out=tmp_path / "free")
     assert code == 0, err
     assert err.count("1 of 3 labels have no training point") == 1
+
+
+def test_labels_with_the_same_text(train, tmp_path):
+    code, _, err = train("batching.batch_size=8", data=write_set(tmp_path / "set", [("a", "shoe"), ("b", "shoe")]))
+    assert code == 0, err
+    assert "1 label has the text of an earlier one; no head can tell them apart by text\n" in err
+
+
+def test_test_metrics_are_printed_and_the_deciding_metric_is_named(call, settings, tmp_path):
+    arguments = ["train", "unidec-cpu", "--data", "synthetic:points=80,labels=9", "--out", tmp_path / "run"]
+    code, out, err = call(*arguments, *settings("batching.batch_size=32", "training.select=P@3"))
+    assert (code, out) == (0, "")
+    metrics = json.loads((tmp_path / "run" / "evaluation.json").read_text())["heads"]["all"]["metrics"]
+    assert f"\ntest: P@1 {metrics['P@1']:.2f}, P@3 {metrics['P@3']:.2f}, P@5 " in err
+    assert re.search(r"best P@3 on validation after [12] of 2 epochs: ", err)
 
 
 def test_text_heads_accept_labels_without_training_points(train, call, tmp_path):

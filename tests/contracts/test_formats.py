@@ -199,7 +199,13 @@ def one_line(error, *parts):
 def main_file(folder, name):
     """Return the file of a written set that holds the train rows."""
     names = {"folder": "trn.jsonl.gz", "xmc-json": "trn.json.gz", "dexml": "Y.trn.npz", "xmc-sparse": "trn_X_Y.txt"}
-    names |= {"beir": "qrels/train.tsv", "csv": "train.csv", "tsv": "train.tsv", "parquet": "train.parquet"}
+    names |= {
+        "beir": "qrels/train.tsv",
+        "annif": "train.jsonl",
+        "csv": "train.csv",
+        "tsv": "train.tsv",
+        "parquet": "train.parquet",
+    }
     return folder / names[name]
 
 

@@ -24,7 +24,7 @@ from megalabel.data.predictions import read_predictions
 from megalabel.data.save import save
 from megalabel.errors import MegalabelError
 from megalabel.index import IvfIndex, load_index
-from megalabel.model.predict_file import read_texts
+from megalabel.model.predict_input import read_texts
 from megalabel.model.store import read_labels
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe, make_recipe
 from megalabel.training.checkpoint import load_checkpoint, save_checkpoint

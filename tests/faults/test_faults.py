@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +18,7 @@ from megalabel.data.tokens import store_tokens
 from megalabel.model.journal import Journal
 from megalabel.model.store import read_labels
 from megalabel.training.checkpoint import load_checkpoint, save_checkpoint
+from megalabel.updater import UpdateSettings, read_history, save_updated, update_run
 
 sys.path.insert(0, str(Path(__file__).parent))
 from injection import LIMITS, every_fault, run
@@ -203,6 +205,34 @@ class IndexBuild:
         assert (loaded.search(TEXTS, 1).ids[:, 0] == self.answers[:, 0]).all()
 
 
+class ModelUpdate:
+    """A model that has learnt from new rows takes the place of the old one, and the history gets a line."""
+
+    def __init__(self, run, folder):
+        self.place = folder / "run"
+        self.base = folder.parent / f"{folder.name}-base"
+        shutil.copytree(run, self.base / "run", ignore=shutil.ignore_patterns("checkpoints"))
+        other = shutil.copytree(self.base / "run", folder.parent / f"{folder.name}-other")
+        data = ml.load("synthetic:points=500,labels=60,seed=5")
+        texts = [f"new {text}" for text in data.train.texts[:20]]
+        rows = data.replace(train=replace(data.train.rows(np.arange(20)), texts=texts))
+        settings = UpdateSettings(epochs=1)
+        self.updated = update_run(other, rows, folder.parent / f"{folder.name}-out", settings=settings)
+        models = ml.Model.load(self.base / "run"), self.updated.model
+        self.answers = [model.search(TEXTS, 5).scores for model in models]
+
+    def act(self, acknowledge):
+        save_updated(self.updated, self.place)
+        acknowledge(1)
+
+    def check(self, acknowledged):
+        scores = ml.Model.load(self.place).search(TEXTS, 5).scores
+        fits = [np.allclose(scores, answers, rtol=1e-4, atol=1e-5) for answers in self.answers]
+        assert fits[1] if acknowledged else any(fits)
+        lines = read_history(self.place)
+        assert lines in ([], [self.updated.history]) and (fits[1] or not lines) and len(lines) >= len(acknowledged)
+
+
 WRITERS = {
     "model": ModelSave,
     "model, two renames": lambda run, folder: ModelSave(run, folder, exchange=False),
@@ -211,6 +241,7 @@ WRITERS = {
     "token cache": TokenCache,
     "data cache": DataCache,
     "index": IndexBuild,
+    "update": ModelUpdate,
 }
 
 

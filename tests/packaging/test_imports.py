@@ -15,10 +15,10 @@ SOURCE = Path(megalabel.__file__).parent
 
 # A module imports only from modules to its left, or from its own package.
 ORDER = [
-    "_version", "cost", "errors", "settings", "compiled", "memory", "split_mix", "progress", "ranks", "types",
-    "documents", "disk", "locks", "files", "device", "data", "metrics", "graphs", "augment", "index", "losses",
-    "encoders", "heads", "network", "fusion", "batching", "recipes", "training", "model", "trainer", "plan", "report",
-    "serve", "integrations", "cli", "__main__",
+    "_version", "wording", "cost", "errors", "settings", "compiled", "memory", "split_mix", "progress", "ranks",
+    "types", "documents", "disk", "locks", "files", "device", "data", "metrics", "graphs", "augment", "index",
+    "losses", "encoders", "heads", "network", "fusion", "batching", "recipes", "training", "model", "stages",
+    "trainer", "tuning", "updater", "plan", "report", "serve", "integrations", "cli", "__main__",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "testing"}  # the front door, contract checks
 INFERENCE = {"heads", "network", "fusion", "model", "serve", "integrations"}  # what serves a model, without training

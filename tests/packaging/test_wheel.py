@@ -72,13 +72,32 @@ def environment(python, folder, *packages):
     return programs
 
 
-def test_the_demo_from_an_empty_environment(dist, tmp_path):
+@pytest.fixture(scope="module")
+def programs(dist, tmp_path_factory):
+    """The programs of a new environment with everything for the demo and the server."""
     (wheel,) = dist.glob("*.whl")
-    programs = environment(sys.executable, tmp_path, f"{wheel}[demo]")
+    return environment(sys.executable, tmp_path_factory.mktemp("demo"), f"{wheel}[demo,serve]")
+
+
+def test_ten_commands(dist, programs, tmp_path):
+    """From installation to export, on 2,000 rows; the environment is there already, which saves its downloads."""
+    (wheel,) = dist.glob("*.whl")
+    printed = run(
+        "sh", ROOT / "examples" / "ten_commands.sh", wheel, folder=tmp_path, HF_HUB_OFFLINE="1",
+        PATH=f"{programs}{os.pathsep}{os.environ['PATH']}", MEGALABEL_CACHE=str(tmp_path / "cache"),
+    )  # fmt: skip
+    assert int(re.search(r"ten commands: (\d+) s after", printed)[1]) > 0
+    assert "predictions" in printed and "P@1" in printed
+    (line,) = (tmp_path / "run" / "updates.jsonl").read_text().splitlines()
+    assert json.loads(line)["rows"]["new"] > 150
+    assert len((tmp_path / "labelled.jsonl").read_text().splitlines()) == 200
+
+
+def test_the_demo_from_an_empty_environment(programs, tmp_path):
     work = tmp_path / "work"
     work.mkdir()
     where = run(programs / "python", "-c", "import megalabel; print(megalabel.__file__)", folder=work)
-    assert Path(where.strip()).is_relative_to(tmp_path)
+    assert Path(where.strip()).is_relative_to(programs.parent)
     printed = run(programs / "megalabel", "demo", "--json", folder=work, HF_HUB_OFFLINE="1",
                   MEGALABEL_CACHE=str(tmp_path / "cache"))  # fmt: skip
     assert json.loads(printed)

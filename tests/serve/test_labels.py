@@ -35,8 +35,22 @@ def test_list_and_search(client, model):
     assert client.get("/labels", params={"find": "nothing has this"}).json() == {"total": 0, "labels": []}
 
 
+def test_labels_by_training_points(client, model):
+    counts = model.stats.counts.tolist()
+    for sort, sign in (("most", -1), ("fewest", 1)):
+        expected = sorted(range(60), key=lambda label: sign * counts[label])  # equal ones by id
+        listed = client.get("/labels", params={"sort": sort, "limit": 40}).json()
+        assert [label["id"] for label in listed["labels"]] == expected[:40]
+        page = client.get("/labels", params={"sort": sort, "limit": 40, "offset": 40}).json()
+        assert [label["id"] for label in page["labels"]] == expected[40:]
+    word = model.labels.texts[7].split()[0]
+    found = client.get("/labels", params={"sort": "most", "find": word}).json()["labels"]
+    assert [label["points"] for label in found] == sorted((label["points"] for label in found), reverse=True)
+
+
 @pytest.mark.parametrize(
-    ("query", "where"), [("limit=0", "limit"), ("limit=1001", "limit"), ("offset=-1", "offset"), ("limit=x", "limit")]
+    ("query", "where"),
+    [("limit=0", "limit"), ("limit=1001", "limit"), ("offset=-1", "offset"), ("limit=x", "limit"), ("sort=x", "sort")],
 )
 def test_bad_queries(client, query, where):
     answer = client.get(f"/labels?{query}")

@@ -46,6 +46,7 @@ def test_counters(run, serving):
 def test_model(client, model):
     assert client.get("/model").json() == {
         "name": "auto", "labels": 60, "heads": model.heads, "fused": True, "tail": model.tail,
+        "threshold": model.thresholds.to_dict(),
         "limits": {"texts": 1000, "k": 1000, "body_bytes": 16 << 20, "text_characters": 100_000},
         "version": ml.__version__, "read_only": False,
     }  # fmt: skip

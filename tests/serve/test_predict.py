@@ -27,11 +27,35 @@ def test_predictions_equal_those_of_the_model(client, model, data):
 
 
 def test_defaults(client):
-    (row,) = rows(client, texts=["some text"])
+    (row,) = rows(client, texts=["some text"], k=5)
     assert len(row) == 5
     assert set(row[0]) == {"id", "uid", "text", "score"}
     assert rows(client, texts=[]) == []
     assert rows(client, texts=["some text"], k=5.0, heads="all", tail=None, min_score=None, details=False) == [row]
+
+
+def test_without_k_the_threshold_of_the_model_decides(client, model, data):
+    texts = list(data.test.texts[:20])
+    stored = client.get("/model").json()["threshold"]
+    assert {"value": stored["value"], "goal": "micro-f1"} == model.thresholds.choose().brief()
+    assert len(stored["curve"]) > 5 and stored["rows"] == model.thresholds.rows
+    for asked in ({}, {"goal": "sample-f1"}, {"precision": stored["curve"][-1]["precision"] / 100}):
+        answer = client.post("/predict", json={"texts": texts, **asked}).json()
+        assert answer["threshold"] == model.thresholds.choose(**asked).brief()
+        expected = model.predict(texts, **asked)
+        assert [[label["uid"] for label in row] for row in answer["predictions"]] == [
+            [label.uid for label in row] for row in expected
+        ]
+        assert all(label["score"] >= answer["threshold"]["value"] for row in answer["predictions"] for label in row)
+    assert "threshold" not in client.post("/predict", json={"texts": texts, "k": 3}).json()
+
+
+def test_without_k_and_without_a_threshold_five_labels_are_returned(client):
+    for asked in ({"heads": "dual"}, {"tail": 0.5}):
+        answer = client.post("/predict", json={"texts": ["some text"], **asked}).json()
+        assert "threshold" not in answer and len(answer["predictions"][0]) == 5
+        failed = client.post("/predict", json={"texts": ["some text"], "precision": 0.5, **asked})
+        assert failed.status_code == 422 and "precision needs a threshold" in failed.json()["error"]["message"]
 
 
 def test_details(client, model):
@@ -57,6 +81,11 @@ def test_min_score_omits_labels(client):
     (kept,) = rows(client, texts=["some text"], k=20, min_score=middle)
     assert kept == [label for label in row if label["score"] >= middle]
     assert rows(client, texts=["some text"], min_score=1e9) == [[]]
+
+
+def test_an_empty_text_has_no_labels(client):
+    answer = client.post("/predict", json={"texts": ["", "some words", " "], "k": 2, "details": True})
+    assert [len(labels) for labels in answer.json()["predictions"]] == [0, 2, 0]
 
 
 def test_k_above_the_number_of_labels_returns_all(client, model):
@@ -87,6 +116,9 @@ def test_a_thousand_texts(client, model, data):
         ({"text": ["a"]}, "text", "did you mean 'texts'?"),
         ({"texts": ["a"], "k": 0}, "k", "greater than or equal to 1"),
         ({"texts": ["a"], "k": -1}, "k", "greater than or equal to 1"),
+        ({"texts": ["a"], "k": 3, "precision": 0.9}, None, "precision and k both say how many labels"),
+        ({"texts": ["a"], "precision": 1.5}, "precision", "less than or equal to 1"),
+        ({"texts": ["a"], "goal": "f1"}, "goal", "micro-f1"),
         ({"texts": ["a"], "k": "5"}, "k", "integer"),
         ({"texts": ["a"], "k": True}, "k", "integer"),
         ({"texts": ["a"], "k": 2.5}, "k", "integer"),

@@ -8,7 +8,8 @@ from megalabel.errors import SettingError
 from megalabel.model.store import load_head_tensors
 from megalabel.network.spaces import load_spaces
 from megalabel.plan import plan
-from megalabel.plan.workload import Sizes, Workload
+from megalabel.plan.sizes import Sizes
+from megalabel.plan.workload import Workload
 from megalabel.recipes import load_recipe
 
 SMALL = [

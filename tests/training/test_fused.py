@@ -1,6 +1,7 @@
 """Runs with fitted heads and fusion."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from scipy import sparse
 import megalabel as ml
 from megalabel.errors import MegalabelError
 from megalabel.fusion import TreeFusion
+from megalabel.metrics import Thresholds
+from megalabel.model import store
 
 
 @pytest.fixture(scope="module")
@@ -180,3 +183,41 @@ def test_validation_can_be_watched_on_some_rows(trained, fused_run):
     assert any(round(value / 5, 6) % 1 for value in whole)  # fortieths
     assert few.fusion.names == tuple(few.heads)
     assert "fusion of dual, classifier, near, space, linear fitted on 40 validation texts" in lines  # on all of them
+
+
+def test_training_chooses_a_threshold_and_the_model_keeps_it(model, data, fused_run, tmp_path):
+    chosen = model.thresholds.choose()
+    assert chosen.rows == 40 and 0 < chosen.value < 1
+    texts = data.test.texts[:30]
+    top = model.search(texts, 20)
+    expected = [ids[scores >= chosen.value].tolist() for ids, scores in zip(top.ids, top.scores, strict=True)]
+    assert [[label.id for label in row] for row in model.predict(texts)] == expected
+    assert {len(row) for row in model.predict(texts, k=4)} == {4}
+    assert {len(row) for row in model.predict(texts, heads="dual")} == {5}
+    model.save(tmp_path / "again")
+    again = ml.Model.load(tmp_path / "again")
+    assert again.thresholds == model.thresholds and again.predict(texts) == model.predict(texts)
+    report = model.evaluate(data)
+    assert report.to_dict()["threshold"]["goal"] == "micro-f1" and "micro F1" in report.table()
+    assert model.evaluate(data, heads="dual").sets is None
+
+
+def test_the_threshold_is_for_live_labels_as_well(fused_run, data):
+    model = ml.Model.load(fused_run)
+    texts = data.test.texts[:30]
+    best = next(row[0] for row in model.predict(texts) if row)
+    model.remove_labels([best.uid])
+    assert best.uid not in {label.uid for row in model.predict(texts) for label in row}
+    (uid,) = model.add_labels(["a label nobody trained on"])
+    model.thresholds = Thresholds(40, tuple(replace(row, threshold=0.0) for row in model.thresholds.curve))
+    assert any(label.uid == uid for label in model.predict(["a label nobody trained on"])[0])
+
+
+def test_a_model_saved_without_a_threshold_is_read_and_returns_five_labels(model, data, tmp_path):
+    model.save(tmp_path / "old")
+    card = json.loads((tmp_path / "old" / "model.json").read_text())
+    del card["threshold"], card["seal"]
+    (tmp_path / "old" / "model.json").write_text(json.dumps({**card, "seal": store._seal(card)}))
+    old = ml.Model.load(tmp_path / "old")
+    assert old.thresholds is None and old.evaluate(data).to_dict()["threshold"] is None
+    assert old.predict(data.test.texts[:3]) == model.predict(data.test.texts[:3], k=5)

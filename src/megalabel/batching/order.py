@@ -104,22 +104,20 @@ class Order(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Shuffled:
-    """Put the rows in a new random order every epoch and cut it into batches.
+    """Put the rows in a new random order every epoch and cut it into even batches.
 
     Args:
         rows: [N] the rows to train on.
-        batch_size: rows per batch; the last batch holds the rest.
+        batch_size: largest number of rows per batch.
         seed: seed of the order, together with the epoch.
-        drop_last: drop the last batch if it is smaller than the others.
 
     >>> [len(rows) for rows in Shuffled(np.arange(10), batch_size=4, seed=0).batches(epoch=1)]
-    [4, 4, 2]
+    [4, 3, 3]
     """
 
     rows: NDArray[np.int64]
     batch_size: int
     seed: int
-    drop_last: bool = False
 
     def __post_init__(self) -> None:
         _check(self.batch_size)
@@ -127,33 +125,33 @@ class Shuffled:
     def batches(self, epoch: int) -> list[NDArray[np.int64]]:
         """Return the batches of one epoch: every row once."""
         rows = generator(self.seed, "order", epoch).permutation(np.asarray(self.rows, dtype=np.int64))
-        return _cut(rows, _every(len(rows), self.batch_size), self.drop_last)
+        return _even(rows, self.batch_size)
 
 
 @dataclass(frozen=True, eq=False)
 class Clustered:
     """Make batches of whole clusters, in a new random order of clusters every epoch.
 
-    A cluster as large as a batch is a batch (UniDEC, Kharbanda et al. 2024, arXiv
-    2405.03714); smaller ones are joined as long as they fit (NGAME, Dahiya et al.,
-    WSDM 2023, whose curriculum starts with clusters of one row and doubles them); larger
-    ones are cut into equal parts. Rows of a cluster are each other's hard negatives.
+    Clusters as large as a batch are the batches (UniDEC, Kharbanda et al. 2024, arXiv
+    2405.03714); smaller ones are put one after another (NGAME, Dahiya et al.,
+    WSDM 2023, whose curriculum starts with clusters of one row and doubles them). Batches
+    are even: one ends where a cluster ends if that makes it no more than one row larger or
+    smaller than the others, else within a cluster, whose rows then go into two batches.
+    Rows of a cluster are each other's hard negatives.
 
     Args:
         assignment: [N] cluster of each row, from :func:`balanced_clusters`; rows with -1 are left out.
         batch_size: largest number of rows per batch.
         seed: seed of the order, together with the epoch.
-        drop_last: drop the last batch if it is smaller than the others.
 
-    >>> order = Clustered(np.array([0, 1, 0, 1, 2, 2]), batch_size=4, seed=0)
-    >>> [sorted(rows.tolist()) for rows in order.batches(epoch=0)]
-    [[0, 1, 2, 3], [4, 5]]
+    >>> order = Clustered(np.array([0, 1, 0, 1, 2, 2]), batch_size=2, seed=0)
+    >>> sorted(sorted(rows.tolist()) for rows in order.batches(epoch=0))
+    [[0, 2], [1, 3], [4, 5]]
     """
 
     assignment: NDArray[np.int64]
     batch_size: int
     seed: int
-    drop_last: bool = False
 
     def __post_init__(self) -> None:
         _check(self.batch_size)
@@ -166,21 +164,21 @@ class Clustered:
         turns = rng.permutation(clusters.max(initial=-1) + 1)  # turns[c]: when cluster c comes
         turn = turns[clusters[rows]]
         rows = rows[np.argsort(turn, kind="stable")]
-        return _cut(rows, self._ends(np.bincount(turn)), self.drop_last)
+        return np.split(rows, self._cuts(np.cumsum(np.bincount(turn)))) if len(rows) else []
 
-    def _ends(self, sizes: NDArray[np.int64]) -> list[int]:
-        """Return where each batch ends, given the sizes of the clusters in their order."""
-        sizes = sizes[sizes > 0]
-        parts = -(-sizes // self.batch_size)
-        part = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
-        size, number = np.repeat(sizes, parts), np.repeat(parts, parts)
-        bounds = np.repeat(np.cumsum(sizes) - sizes, parts) + (part + 1) * size // number
-        ends: list[int] = []
+    def _cuts(self, cluster_ends: NDArray[np.int64]) -> list[int]:
+        """Return where one batch ends and the next begins, given where the clusters end."""
+        rows = int(cluster_ends[-1])
+        batches, ends = _count(rows, self.batch_size), {*cluster_ends.tolist()}
+        small, larger = divmod(rows, batches)  # sizes are small and small + 1, the latter so many times
+        cuts: list[int] = []
         done = 0
-        while done < sizes.sum():  # a part is never larger than a batch, so the loop ends
-            done = int(bounds[np.searchsorted(bounds, done + self.batch_size, side="right") - 1])
-            ends.append(done)
-        return ends
+        for left in range(batches, 1, -1):
+            take_large = larger == left or (larger > 0 and (done + small + 1 in ends or done + small not in ends))
+            larger -= take_large
+            done += small + take_large
+            cuts.append(done)
+        return cuts
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,11 +193,10 @@ class ByLabel:
 
     Args:
         targets: [N, L] relevance of the training rows.
-        batch_size: labels per batch.
+        batch_size: largest number of labels per batch; batches are even.
         seed: seed of labels and rows, together with the epoch.
         power: exponent of the number of rows, for draws with replacement.
         replacement: draw labels with replacement.
-        drop_last: drop the last batch if it is smaller than the others.
 
     >>> from scipy.sparse import csr_matrix
     >>> targets = csr_matrix(np.array([[1.0, 1, 0, 0], [0, 1, 0, 1]]))
@@ -213,7 +210,6 @@ class ByLabel:
     seed: int
     power: float = 0.45
     replacement: bool = True
-    drop_last: bool = False
 
     def __post_init__(self) -> None:
         _check(self.batch_size)
@@ -235,7 +231,7 @@ class ByLabel:
         second = self._draw(labels, first, rng)
         rows = self._by_label.indices.astype(np.int64)
         drawn = np.stack([rows[first], labels, rows[second]], axis=1)
-        return _cut(drawn, _every(len(drawn), self.batch_size), self.drop_last)
+        return _even(drawn, self.batch_size)
 
     def _labels(self, rng: np.random.Generator) -> NDArray[np.int64]:
         counts = np.diff(self._by_label.indptr)
@@ -271,12 +267,11 @@ def _check(batch_size: int) -> None:
         raise SettingError(f"batch_size must be at least 1, not {batch_size}")
 
 
-def _every(count: int, batch_size: int) -> list[int]:
-    return [*range(batch_size, count, batch_size), count] if count else []
+def _even(rows: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
+    """Cut rows [N, ...] into as few batches as possible, of sizes that differ by at most one."""
+    return np.array_split(rows, _count(len(rows), batch_size)) if len(rows) else []
 
 
-def _cut(rows: NDArray[np.int64], ends: list[int], drop_last: bool) -> list[NDArray[np.int64]]:
-    batches = [rows[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-    if drop_last and len(batches) > 1 and len(batches[-1]) < min(map(len, batches[:-1])):
-        batches.pop()
-    return batches
+def _count(rows: int, batch_size: int) -> int:
+    """Return the smallest number of batches for so many rows."""
+    return -(-rows // batch_size)

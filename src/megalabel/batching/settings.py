@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from megalabel.batching.candidates import CandidateBuilder
     from megalabel.batching.log_q import EntryChance, RunningLogQ
     from megalabel.batching.pool import PoolBuilder
+    from megalabel.data.dataset import Split
 
 __all__ = [
     "BATCHING_KINDS",
@@ -66,7 +67,7 @@ class Batching(Settings):
     renamed: ClassVar[Mapping[str, str]] = {"least_batches": "min_batches"}
     labels: str
     batch_size: PositiveInt = 1024
-    min_batches: PositiveInt | None = None  # per epoch: a small set gets smaller batches
+    min_batches: PositiveInt | None = None  # per epoch, at least: a small set gets smaller batches
     order: OrderSettings = ShuffledOrder()
     refresh: Refresh = Refresh()
     loss_positives: Literal["all", "one"] | PositiveInt = "all"
@@ -166,16 +167,24 @@ class Batching(Settings):
         """Return the length of an epoch: points, or labels if batches are made of labels."""
         return labels if self.by_label else points
 
-    def epoch_items(self, targets: csr_matrix) -> int:
-        """Return the same for training rows [N, L]; labels without a row do not count."""
-        labels = int(np.count_nonzero(np.bincount(targets.indices))) if self.by_label else 0
-        return self.items(targets.shape[0], labels)
+    def epoch_items(self, split: Split) -> int:
+        """Return the same for training rows; labels without a row do not count."""
+        labels = np.count_nonzero(split.without(split.filter).targets.getnnz(axis=0)) if self.by_label else 0
+        return self.items(len(split), int(labels))
+
+    def steps(self, split: Split) -> int:
+        """Return the number of batches of an epoch over training rows."""
+        items = self.epoch_items(split)
+        return math.ceil(items / self.size(items))
 
     def size(self, items: int) -> int:
-        """Return the batch size for an epoch with this number of points or labels."""
-        if self.min_batches is None:
-            return self.batch_size
-        return min(self.batch_size, max(1, items // self.min_batches))
+        """Return the size of the largest batch of an epoch with this number of points or labels; batches are even.
+
+        >>> AllBatching(batch_size=100).size(250), AllBatching(batch_size=100, min_batches=8).size(250)
+        (84, 28)
+        """
+        size = min(self.batch_size, max(1, items // self.min_batches)) if self.min_batches else self.batch_size
+        return math.ceil(items / math.ceil(items / size)) if items > size else size
 
     def builder(
         self,

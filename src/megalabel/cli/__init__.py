@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -23,6 +24,8 @@ from megalabel.cli.recipes import recipes, show
 from megalabel.cli.reproduce import reproduce
 from megalabel.cli.serve import serve
 from megalabel.cli.train import train
+from megalabel.cli.tune import tune
+from megalabel.cli.update import update
 
 __all__ = ["app"]
 
@@ -56,6 +59,17 @@ def _main(
     pass
 
 
+def _join_lines(group: typer.Typer) -> None:
+    """Let the help of all commands wrap where the terminal ends, not where lines of source end."""
+    for command in group.registered_commands:
+        if command.callback is not None:
+            paragraphs = (command.help or inspect.getdoc(command.callback) or "").split("\n\n")
+            command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _join_lines(inner.typer_instance)
+
+
 # Groups of `megalabel --help`, in the order of a project.
 _START, _DATA, _TRAIN, _USE, _SHARE = (
     "Start here",
@@ -72,13 +86,16 @@ app.command(rich_help_panel=_DATA)(graph)
 app.add_typer(cache_app, name="cache", rich_help_panel=_DATA)
 app.command(rich_help_panel=_TRAIN)(plan)
 app.command(rich_help_panel=_TRAIN)(train)
+app.command(rich_help_panel=_TRAIN)(tune)
 app.command(rich_help_panel=_TRAIN)(evaluate)
 app.command(rich_help_panel=_TRAIN)(compare)
 app.command(rich_help_panel=_TRAIN)(reproduce)
 app.command(rich_help_panel=_USE)(predict)
 app.command(rich_help_panel=_USE)(explain)
 app.add_typer(labels_app, name="labels", rich_help_panel=_USE)
+app.command(rich_help_panel=_USE)(update)
 app.command(rich_help_panel=_USE)(index)
 app.command(rich_help_panel=_USE)(serve)
 app.command(rich_help_panel=_SHARE)(export)
 app.add_typer(import_app, name="import", rich_help_panel=_SHARE)
+_join_lines(app)

@@ -86,7 +86,23 @@ _TABLE_OPTIONS: dict[str, Any] = {
     ],
     "label_file": Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A second table: uid and text of each label.", rich_help_panel=_TABLES),
+        typer.Option(
+            metavar="FILE",
+            help="Uid and text of each label: a table, SKOS (.ttl, .rdf, .nt) or a vocabulary of Annif.",
+            rich_help_panel=_TABLES,
+        ),
+    ],
+    "language": Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="Vocabularies: the language of the labels.", rich_help_panel=_TABLES),
+    ],
+    "label_text": Annotated[
+        str | None,
+        typer.Option(
+            metavar="PARTS",
+            help="Vocabularies: what the text of a label is, label+alt by default; path adds the broader labels.",
+            rich_help_panel=_TABLES,
+        ),
     ],
     "strict": Annotated[
         bool,
@@ -178,11 +194,11 @@ def load_model(
 
 
 def report_run(out: Path, model: Model, data: Dataset) -> None:
-    """Write the report of a finished run and print its path; a failed report is one line and keeps the run."""
+    """Write the report of a finished run, print its metrics and path; a failed report is one line and keeps the run."""
     from megalabel.errors import MegalabelError
     from megalabel.report import write_report
 
     try:
-        say(f"report: {write_report(out, model, data)}")
+        say(f"report: {write_report(out, model, data, say=say)}")
     except MegalabelError as error:
         say(f"the run is complete, but its report could not be written: {error}")

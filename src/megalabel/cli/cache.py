@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from megalabel.cli._options import JsonOption, print_json
+from megalabel.wording import counted
 
 __all__ = ["app"]
 
@@ -31,7 +32,7 @@ def info(as_json: JsonOption = False) -> None:
         return
     typer.echo(f"folder  {cache_folder()}")
     for kind, found in kinds.items():
-        entries = "1 entry" if len(found) == 1 else f"{len(found):,} entries"
+        entries = counted(len(found), "entry", "entries")
         typer.echo(f"{kind:<6}  {entries}, {sum(found) / 1e6:,.1f} MB")
     typer.echo(f"limit   {cache_limit() / 1e9:g} GB")
 
@@ -51,4 +52,4 @@ def clear(
     if as_json:
         print_json({"entries": entries, "bytes": freed})
     else:
-        typer.echo(f"{'1 entry' if entries == 1 else f'{entries:,} entries'} removed, {freed / 1e6:,.1f} MB")
+        typer.echo(f"{counted(entries, 'entry', 'entries')} removed, {freed / 1e6:,.1f} MB")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from megalabel.cli._options import FormatOption, JsonOption, print_json, say, table_command
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -91,9 +92,8 @@ def _show(runs: list[Results]) -> None:
 
     first = runs[0]
     rows, labels = first.best["rows"], first.best["labels"]
-    typer.echo(
-        f"{first.data['name']}: {rows:,} {first.data['split']} rows, {labels:,} labels; all metrics in percent\n"
-    )
+    sizes = f"{counted(rows, first.data['split'] + ' row')}, {counted(labels, 'label')}"
+    typer.echo(f"{first.data['name']}: {sizes}; all metrics in percent\n")
     typer.echo(metrics_table(runs).text())
     differs = recipe_table(runs)
     if differs is not None and differs.rows:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from megalabel.cli._options import FormatOption, JsonOption, SeedOption, print_json, say, table_command
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -151,5 +152,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
 
 
 def _report(folder: Path, data: Dataset, data_format: str) -> None:
-    sizes = f"{len(data.train):,} train and {len(data.test):,} test points, {len(data.labels):,} labels"
+    sizes = (
+        f"{len(data.train):,} train and {counted(len(data.test), 'test point')}, {counted(len(data.labels), 'label')}"
+    )
     say(f"{folder}: wrote {sizes}, as {data_format}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from megalabel.cli._options import JsonOption, print_json, report_run, say
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +52,8 @@ def demo(
         raise WriteError("not the folder of an earlier demo", path=out, remedy="choose another with --out")
     dataset = load(data, say=say)
     test = dataset.test
-    say(f"{dataset.name}: {len(dataset.train):,} train and {len(test):,} test texts, {len(dataset.labels):,} labels")
+    texts, labels = counted(len(test), "test text"), counted(len(dataset.labels), "label")
+    say(f"{dataset.name}: {len(dataset.train):,} train and {texts}, {labels}")
     reports = {"most frequent labels": measure(dataset, _popular(dataset))}
     say("measuring the baseline: MiniLM, untrained")
     reports["MiniLM, untrained"] = measure(dataset, _untrained(dataset).ids)

@@ -23,6 +23,7 @@ from megalabel.cli._options import (
     say,
     table_command,
 )
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -49,6 +50,9 @@ def evaluate(
     by: RuleOption = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Ignore the index saved with the model and search exactly.")
+    ] = False,
+    annif: Annotated[
+        bool, typer.Option("--annif", help="Also print what `annif eval` does: F1@5, NDCG@5, ... of 10 labels a text.")
     ] = False,
     data_format: FormatOption = None,
     as_json: JsonOption = False,
@@ -84,10 +88,10 @@ def evaluate(
     options = replace(table, rows=rows, known=None if model is None else model.labels)
     dataset = load(data, format=data_format, options=options, say=say)
     if model is not None:
-        report, origin = _evaluate_model(model, dataset, split, heads)
+        report, origin = _evaluate_model(model, dataset, split, heads, annif)
     else:
         assert predictions is not None
-        report, origin = _evaluate_file(predictions, dataset, split)
+        report, origin = _evaluate_file(predictions, dataset, split, annif)
     if as_json:
         about = {
             "data": dataset.name,
@@ -101,19 +105,21 @@ def evaluate(
         typer.echo(report.table())
 
 
-def _evaluate_model(model: Model | Ensemble, data: Dataset, split: str, heads: str) -> tuple[Report, dict[str, Any]]:
+def _evaluate_model(
+    model: Model | Ensemble, data: Dataset, split: str, heads: str, annif: bool
+) -> tuple[Report, dict[str, Any]]:
     import resource
 
     matched = model.match(data, split)
     for line in matched.notes:
         say(line)
-    report = model.evaluate(matched, heads=heads)
+    report = model.evaluate(matched, heads=heads, annif=annif)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     unknown = {"unknown_labels": list(matched.unknown)} if matched.unknown else {}
     return report, {"heads": heads, "peak_mib": round(peak), **unknown}
 
 
-def _evaluate_file(path: Path, data: Dataset, split: str) -> tuple[Report, dict[str, Any]]:
+def _evaluate_file(path: Path, data: Dataset, split: str, annif: bool) -> tuple[Report, dict[str, Any]]:
     from megalabel.data.predictions import read_predictions
     from megalabel.metrics.measure import measure
 
@@ -121,8 +127,8 @@ def _evaluate_file(path: Path, data: Dataset, split: str) -> tuple[Report, dict[
     ids, missing = read_predictions(path, rows, len(data.labels), data.labels)
     unknown = len(set(ids[ids >= len(data.labels)].tolist()))
     if unknown:
-        labels = "1 predicted label is" if unknown == 1 else f"{unknown:,} predicted labels are"
-        say(f"{path}: {labels} not in {data.name}, wrong in every row")
+        labels = counted(unknown, "predicted label")
+        say(f"{path}: {labels} {'is' if unknown == 1 else 'are'} not in {data.name}, wrong in every row")
     if missing:
         say(f"{path}: {missing:,} of {len(rows):,} {split} rows have no prediction and count as misses")
-    return measure(data, ids, split), {"predictions": str(path)}
+    return measure(data, ids, split, annif=annif), {"predictions": str(path)}

@@ -9,6 +9,7 @@ import typer
 
 from megalabel.cli._find_label import find_label, shorten
 from megalabel.cli._options import DeviceOption, JsonOption, print_json
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from megalabel.model import Explanation
@@ -38,7 +39,7 @@ def explain(
     from megalabel.model import Model
 
     model = Model.load(run, device=device)
-    uid = None if label is None else model.labels.uids[find_label(label, model.labels)]
+    uid = None if label is None else model.labels.uids[find_label(label, model.labels, model.state.removed.tolist())]
     explanation = model.explain(text, uid, k)
     if as_json:
         print_json(asdict(explanation))
@@ -48,12 +49,16 @@ def explain(
 
 def _lines(why: Explanation) -> list[str]:
     probability = "" if why.probability is None else f", probability {why.probability:.3f}"
-    seen = "added after training" if why.added else f"{why.points:,} training points, {why.frequency}"
-    lines = [f"{why.label}  ({why.uid})", f"rank {why.rank}{probability}; {seen}", "", "heads        score      adds"]
-    lines += [f"{part.head:<10} {part.score:>7.3f} {part.adds:>+9.3f}" for part in why.heads]
+    seen = "added after training" if why.added else f"{counted(why.points, 'training point')}, {why.frequency}"
+    wide = max(10, *(len(part.head) for part in why.heads))
+    lines = [f"{why.label}  ({why.uid})", f"rank {why.rank}{probability}; {seen}", ""]
+    if why.parents:
+        lines.insert(1, f"part of {', '.join(name for _, name in why.parents)}")
+    lines.append(f"{'heads':<{wide}} {'score':>7} {'adds':>9}")
+    lines += [f"{part.head:<{wide}} {part.score:>7.3f} {part.adds:>+9.3f}" for part in why.heads]
     if why.rest_by is not None:
-        lines.append(f"{why.rest_by:<10} {'':>7} {why.rest:>+9.3f}")
-    lines.append(f"{'all':<10} {'':>7} {why.total:>+9.3f}")
+        lines.append(f"{why.rest_by:<{wide}} {'':>7} {why.rest:>+9.3f}")
+    lines.append(f"{'all':<{wide}} {'':>7} {why.total:>+9.3f}")
     if not why.texts_kept:
         return [*lines, "", "this model was saved without its training texts"]
     if why.nearest:

@@ -1,4 +1,4 @@
-"""``megalabel export``: write the dual encoder of a model for other programs."""
+"""``megalabel export``: write the dual encoder of a model for other programs, or upload the whole model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ class Target(StrEnum):
 
     sentence_transformers = "sentence-transformers"
     onnx = "onnx"
+    hub = "hub"
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a saved model.")],
     to: Annotated[Target, typer.Option(help="Target program.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write.")] = None,
+    repo: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="hub: repository to upload to.")] = None,
+    private: Annotated[bool, typer.Option("--private", help="hub: only its owners see a new repository.")] = False,
+    with_texts: Annotated[bool, typer.Option("--with-texts", help="hub: upload the training texts too.")] = False,
     head: Annotated[
         str | None, typer.Option(help="A head with kind: text; the first one by default.", show_default=False)
     ] = None,
@@ -40,14 +44,18 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DIR if it exists.")] = False,
     data_format: FormatOption = None,
 ) -> None:
-    """Export the dual encoder of a model to sentence-transformers or ONNX Runtime.
+    """Export a model to sentence-transformers, ONNX Runtime or the Hugging Face hub.
 
-    Writes the transformer and its text head, which compute the same vectors as the model. Free
+    The hub gets the whole model with its model card, without training texts; commands take it as
+    hf://OWNER/NAME. The token is that of hf auth login, or HF_TOKEN. The other targets get the
+    dual encoder: the transformer and its text head, which compute the same vectors as the model. Free
     vectors, fitted heads and fusion are not exported; the last lines list what is missing.
 
     Example: megalabel export runs/first --to sentence-transformers --out first-st
 
     Example: megalabel export runs/first --to onnx --out first-onnx --int8 --data pydocs
+
+    Example: megalabel export runs/first --to hub --repo me/tickets --private
     """
     from megalabel.data.load import load
     from megalabel.errors import SettingError
@@ -56,6 +64,14 @@ def export(
     from megalabel.integrations.export_sentence_transformers import export_sentence_transformers
     from megalabel.model import Model
 
+    if to is Target.hub:
+        if out is not None or head is not None or int8 or data is not None:
+            raise SettingError("--to hub uploads the whole model", remedy="give --repo, and neither --out nor --head")
+        return _upload(run, repo, private, with_texts)
+    if repo is not None or private or with_texts:
+        raise SettingError("--repo, --private and --with-texts are for --to hub", remedy="drop them")
+    if out is None:
+        raise SettingError(f"--to {to.value} writes a folder", remedy="give --out DIR")
     if to is not Target.onnx and (int8 or data is not None):
         raise SettingError("--int8 and --data are for --to onnx", remedy="drop them")
     if int8 and data is None:
@@ -78,6 +94,17 @@ def export(
     say(f"{out}: head {tower.name}, vectors of {tower.head.dim} dimensions, {model.state.alive:,} label texts")
     if tower.left_behind:
         say(f"not exported: {', '.join(tower.left_behind)}")
+
+
+def _upload(run: Path, repo: str | None, private: bool, texts: bool) -> None:
+    """Upload a model, and print where it is."""
+    from megalabel.errors import SettingError
+    from megalabel.model import Model
+
+    if repo is None:
+        raise SettingError("--to hub uploads to a repository", remedy="give --repo OWNER/NAME")
+    address = Model.load(run, device="cpu").push_to_hub(repo, private=private or None, texts=texts)
+    say(f"{address}: done; next: megalabel predict hf://{repo} --text '...'")
 
 
 def _measure(folder: Path, data: Dataset, split: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from megalabel.cli._options import FormatOption, JsonOption, SeedOption, print_json, say
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,7 +79,7 @@ def graph(
         from megalabel.graphs.store import save_graph
 
         save_graph(targets, out, data.labels)
-        say(f"{out}: {targets.shape[0]:,} labels, {targets.nnz - targets.shape[0]:,} pairs")
+        say(f"{out}: {counted(targets.shape[0], 'label')}, {counted(targets.nnz - targets.shape[0], 'pair')}")
     if label_id is not None:
         document = _neighbours(targets, data, label_id, k)
         if as_json:

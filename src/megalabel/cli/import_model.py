@@ -1,4 +1,4 @@
-"""``megalabel import``: read models trained by other programs."""
+"""``megalabel import``: read models trained by other programs, or kept on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from megalabel.cli._options import DataOption, FormatOption, say
+from megalabel.wording import counted
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Import models trained by other programs.", no_args_is_help=True)
+app = typer.Typer(help="Import models trained by other programs, or from the hub.", no_args_is_help=True)
 
 
 class Pooling(StrEnum):
@@ -70,4 +71,27 @@ def dexml(
     recipe = model.recipe
     settings = f"{recipe.encoder.options.model_dump()['pooling']} pooling, {recipe.encoder.query_length} tokens"
     unit = "unit length" if recipe.dense_heads["dual"].normalise else "any length"
-    say(f"{out}: {len(model.labels):,} labels, {settings}, vectors of {unit}")
+    say(f"{out}: {counted(len(model.labels), 'label')}, {settings}, vectors of {unit}")
+
+
+@app.command()
+def hub(
+    repo: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository on the Hugging Face hub.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write the model to.")],
+    revision: Annotated[str | None, typer.Option(help="A branch, tag or commit.", show_default=False)] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DIR if it exists.")] = False,
+) -> None:
+    """Fetch a model from the Hugging Face hub into a folder of your own.
+
+    Only to use a model, no folder is needed: commands take hf://OWNER/NAME for RUN. A private model
+    needs the token of hf auth login, or HF_TOKEN.
+
+    Example: megalabel import hub me/tickets --out tickets
+    """
+    from megalabel.files import check_target
+    from megalabel.model import Model
+
+    check_target(out, overwrite=overwrite)
+    model = Model.from_pretrained(f"hf://{repo.removeprefix('hf://')}", revision=revision, device="cpu")
+    model.save(out, overwrite=overwrite)
+    say(f"{out}: {counted(model.state.alive, 'label')}; next: megalabel predict {out} --text '...'")

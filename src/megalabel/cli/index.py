@@ -66,7 +66,7 @@ def index(
         "searches": searches,
         "seed": seed,
     }
-    folder = find_model(run)
+    folder = find_model(run, change=True)
     with changing(folder, say):
         model = Model.load(folder, device=device)
         if drop:
@@ -87,7 +87,7 @@ def index(
 
 def _read(path: Path) -> list[str]:
     from megalabel.errors import DataError
-    from megalabel.model.predict_file import read_texts
+    from megalabel.model.predict_input import read_texts
 
     texts = [text for _, text in read_texts(path)]
     if not texts:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from megalabel.cli._options import FormatOption, JsonOption, OwnDeviceOption, print_json, say, table_command
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -128,9 +129,11 @@ def _show(plan: Plan) -> None:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False, markup=False)
     sizes, machine = plan.sizes, plan.machine
     many = f"{machine.devices:,} x " if machine.devices > 1 else ""
+    product = f"{counted(sizes.points, 'point')} x {counted(sizes.labels, 'label')}"
+    scored = f"{counted(plan.workload.width, 'label')} scored per text"
     console.print(
-        f"{plan.recipe}{f', stage {plan.stage}' if plan.stage else ''}: {sizes.points:,} points x {sizes.labels:,} "
-        f"labels, batch {plan.workload.batch:,}, {plan.workload.width:,} labels scored per text, {many}{machine.kind}"
+        f"{plan.recipe}{f', stage {plan.stage}' if plan.stage else ''}: {product}, batch {plan.workload.batch:,}, "
+        f"{scored}, {many}{machine.kind}"
     )
     console.print(_parts(plan))
     for line in _lines(plan):
@@ -200,7 +203,9 @@ def _lines(plan: Plan) -> list[str]:
     work, machine = plan.work, plan.machine
     shares = {"encoder": work.encoder, "products": work.loss, "refresh": work.refresh, "evaluation": work.evaluate}
     operations = ", ".join(f"{name} {show_count(value)}" for name, value in shares.items() if value)
-    lines = [f"{work.steps:,} steps per epoch, {work.epochs} epochs; operations per epoch: {operations}"]
+    lines = [
+        f"{counted(work.steps, 'step')} per epoch, {counted(work.epochs, 'epoch')}; operations per epoch: {operations}"
+    ]
     if work.sent:
         parts = ", ".join(f"{name} {_bytes(size)}" for name, size in work.sent.items())
         lines.append(f"each device sends {_bytes(sum(work.sent.values()))} per step: {parts}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from megalabel.cli._options import FormatOption, JsonOption, OwnDeviceOption, print_json, say
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -132,7 +133,7 @@ def _explain(plan: ReproductionPlan) -> None:
         typer.echo("our cost: unknown, since the size of an encoder is unknown")
     else:
         typer.echo(
-            f"our cost: {cost.total_steps:,} steps, {cost.total_texts:,} texts encoded, "
+            f"our cost: {counted(cost.total_steps, 'step')}, {counted(cost.total_texts, 'text')} encoded, "
             f"{show_bytes(cost.device_bytes)} of memory; at least {show_seconds(3600 * plan.cpu_hours)} on {cores()} "
             f"CPU cores ({show_count(plan.cpu_flops)}FLOP/s)"
         )

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from megalabel.cli._options import DeviceOption, TailOption, say
+from megalabel.wording import counted
 
 __all__ = ["serve"]
 
@@ -49,6 +50,12 @@ def serve(
     timeout: Annotated[
         float, typer.Option(min=0.01, metavar="SECONDS", help="Time limit to read a request, and to answer it.")
     ] = 30.0,
+    annif: Annotated[
+        bool, typer.Option("--annif", help="Also offer Annif's REST API, with the model as a project.")
+    ] = False,
+    language: Annotated[
+        str | None, typer.Option(metavar="CODE", help="With --annif: the language of the labels; en by default.")
+    ] = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log each request on standard error.")] = False,
     unbatched: Annotated[
         bool, typer.Option("--unbatched", hidden=True, help="One request per call of the model.")
@@ -66,17 +73,24 @@ def serve(
 
     Example: megalabel serve runs/first
 
+    Example: megalabel serve runs/first --annif
+
     Example: curl -H 'Content-Type: application/json' -d '{"texts": ["inverse of a matrix"]}' localhost:8000/predict
     """
+    from megalabel.errors import SettingError
+
     _need_extra()
+    if language is not None and not annif:
+        raise SettingError("--language has no effect without --annif", remedy="add --annif, or leave it out")
     from megalabel.serve.server import bind, is_loopback, run_server
-    from megalabel.serve.settings import LOOPBACK, Settings
+    from megalabel.serve.settings import LOOPBACK, Settings, project_id
 
     settings = Settings(
         texts=max_texts, k=max_k, text_characters=max_characters, body_bytes=max_body << 20,
         held_bytes=max(512, 4 * max_body) << 20, added=max_added, queue=queue, batch=batch, batched=not unbatched,
         timeout=timeout, read_only=read_only, save=run if save else None, api_key=_api_key(api_key_file),
         hosts=(*LOOPBACK, host, *(allow_host or ())), any_address=host in ("0.0.0.0", "::"), log_requests=log_requests,
+        annif=project_id(run.resolve().name) if annif else None, language=language or "en",
     )  # fmt: skip
     socket = bind(host, port)
 
@@ -86,7 +100,7 @@ def serve(
 
     with ExitStack() as locks:
         if save:
-            folder = find_model(run)
+            folder = find_model(run, change=True)
             settings = replace(settings, save=folder)
             locks.enter_context(changing(folder, say))
         model = Model.load(run, tail=tail, device=device, exact=exact)
@@ -97,7 +111,12 @@ def serve(
         _log_to_stderr(log_requests)
 
         def ready(address: str) -> None:
-            typer.echo(f"serving {run} ({model.state.alive:,} labels): {address} (API: {address}docs); Ctrl-C stops it")
+            if settings.annif is not None:
+                say(f"Annif's http backend: endpoint={address}v1/projects/{settings.annif}/suggest")
+                if settings.api_key is not None:
+                    say("this server wants an API key, which Annif's http backend cannot send; see docs/annif.md")
+            labels = counted(model.state.alive, "label")
+            typer.echo(f"serving {run} ({labels}): {address} (API: {address}docs); Ctrl-C stops it")
 
         run_server(model, settings, socket, ready)
 

@@ -41,8 +41,13 @@ def train(
     keep_checkpoints: Annotated[
         bool, typer.Option("--keep-checkpoints", help="Keep checkpoints and stages after the model is saved.")
     ] = False,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Also log to tensorboard (RUN/tensorboard) or wandb; repeat for both."),
+    ] = None,
     report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Evaluate on the test rows and write RUN/report.html.")
+        bool,
+        typer.Option("--report/--no-report", help="Evaluate on the test rows, print metrics, write RUN/report.html."),
     ] = True,
     data_format: FormatOption = None,
     force: Annotated[bool, typer.Option("--force", help="Train even if the memory seems too small.")] = False,
@@ -85,7 +90,14 @@ def train(
                 check_memory(loaded, dataset, str(found_device))
             try:
                 model = train_rank(
-                    loaded, dataset, out, resume=resume, keep_checkpoints=keep_checkpoints, ranks=ranks, say=say
+                    loaded,
+                    dataset,
+                    out,
+                    resume=resume,
+                    keep_checkpoints=keep_checkpoints,
+                    log=log or (),
+                    ranks=ranks,
+                    say=say,
                 )
             except Stopped:
                 command = [*ranks.command, "train", recipe, "--data", data, "--out", str(out)]
@@ -95,6 +107,7 @@ def train(
                 command += [] if data_format is None else ["--from", data_format]
                 command += table_options(table)
                 command += ["--keep-checkpoints"] if keep_checkpoints else []
+                command += [part for name in log or [] for part in ("--log", name)]
                 command += [] if report else ["--no-report"]
                 command += ["--force"] if force else []
                 if ranks.first:

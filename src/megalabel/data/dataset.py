@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from megalabel.data.concepts import Concept
 from megalabel.data.propensity_constants import checked_constants
 from megalabel.errors import DataError
 
@@ -19,19 +20,49 @@ if TYPE_CHECKING:
 __all__ = ["Dataset", "Labels", "Split"]
 
 
+_NO_CONCEPT = Concept()
+
+
 def _no_pairs() -> NDArray[np.int64]:
     return np.empty((0, 2), dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The label set: label l has a text and a unique, stable name (uid)."""
+    """The label set: label l has a text and a unique, stable name (uid).
+
+    ``concepts`` holds what a vocabulary says of some labels beyond that, by id.
+
+    >>> from megalabel.data.concepts import Concept
+    >>> labels = Labels(["animals", "cats; felines"], ["a", "c"], {1: Concept(name="cats", parents=(0,))})
+    >>> labels.name(1), labels.parents(1), labels.parents(0)
+    ('cats', (0,), ())
+    """
 
     texts: Sequence[str]  # [L]
     uids: Sequence[str]  # [L], unique
+    concepts: Mapping[int, Concept] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def concept(self, label: int) -> Concept:
+        """Return what a vocabulary says of a label; an empty concept if there is none."""
+        return self.concepts.get(label, _NO_CONCEPT)
+
+    def name(self, label: int) -> str:
+        """Return what to show of a label: its name in the vocabulary, else its text."""
+        name = self.concept(label).name
+        return self.texts[label] if name is None else name
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What to show of every label."""
+        return [self.name(label) for label in range(len(self))] if self.concepts else self.texts
+
+    def parents(self, label: int) -> tuple[int, ...]:
+        """Return the ids of the next broader labels."""
+        return self.concept(label).parents
 
 
 @dataclass(frozen=True)

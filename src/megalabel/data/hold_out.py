@@ -13,11 +13,13 @@ from megalabel.data.make_filters import own_pairs, reciprocal_pairs
 from megalabel.errors import DataError, SettingError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from megalabel.data.dataset import Dataset, Split
 
-__all__ = ["held_out_size", "hold_out"]
+__all__ = ["held_out_size", "hold_out", "hold_out_rows"]
 
 MAX_ROWS = 10_000  # default
 
@@ -74,11 +76,31 @@ def hold_out(
     if not picker.held:
         raise DataError(
             f"{data.name}: no train row can be held out, each has the only train point of some label",
-            remedy="provide a val set, or more train rows",
+            remedy="provide a val set, or train on all rows: --set training.validation=0",
         )
     train, held = picker.result()
     if into == "test":
         return data.replace(train=train, test=held, counts=np.empty(0, dtype=np.int64), points=0)
+    return data.replace(train=train, val=held, before=data)
+
+
+def hold_out_rows(data: Dataset, rows: Sequence[int]) -> Dataset:
+    """Move these train rows into ``val``, in this order, as far as the rules of :func:`hold_out` allow.
+
+    The set is returned as it is if none of them can be held out.
+
+    >>> from megalabel import load
+    >>> data = load("synthetic:points=300,labels=40")
+    >>> texts = hold_out_rows(data, [5, 3]).val.texts
+    >>> texts == [data.train.texts[5], data.train.texts[3]]
+    True
+    """
+    picker = _Picker(data)
+    for row in rows:
+        picker.try_row(row)
+    if not picker.held:
+        return data
+    train, held = picker.result()
     return data.replace(train=train, val=held, before=data)
 
 

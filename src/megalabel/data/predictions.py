@@ -13,6 +13,7 @@ import numpy as np
 from megalabel.errors import DataError
 from megalabel.files import json_rows, writing
 from megalabel.progress import track
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +52,9 @@ def read_predictions(
         if "scores" in line:
             values = _list(line, "scores", path, number)
             if len(values) != len(ranking):
-                raise DataError(f"{len(ranking)} labels but {len(values)} scores", path=path, line=number)
+                raise DataError(
+                    f"{counted(len(ranking), 'label')} but {counted(len(values), 'score')}", path=path, line=number
+                )
             _extend(scores, values, "score", path, number)
         else:
             scores.extend([0.0] * len(ranking))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from megalabel.wording import counted
+
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
 
@@ -45,7 +47,7 @@ class Problems:
             found.append(f"labels that look odd: {listed(self.suspicious_labels)}")
         if self.repeated_label_texts:
             count = self.repeated_label_texts
-            found.append(f"{count:,} label{'s' * (count > 1)} {has(count)} the text of an earlier one")
+            found.append(f"{counted(count, 'label')} {has(count)} the text of an earlier one")
         return found
 
 
@@ -95,7 +97,7 @@ def _folded(text: str) -> str:
 
 def rows(count: int) -> str:
     """Return the number of rows in words."""
-    return "1 row" if count == 1 else f"{count:,} rows"
+    return counted(count, "row")
 
 
 def has(count: int) -> str:

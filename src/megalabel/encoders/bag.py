@@ -59,6 +59,8 @@ class BagEncoder(TableEncoder):
             of two, 0 leaves them out. A row takes 4 dim bytes. Features with the same row share
             its vector; use more rows for millions of texts.
         ngrams: lengths of the character n-grams.
+        split: where words end: at spaces, punctuation and, with ``"scripts"``, between the characters of scripts
+            without spaces (Chinese, Japanese, Thai, ...) and emoji; ``"spaces"`` takes a run of those as one word.
         residual: add the residual layer.
         dropout: share of the residual layer's output dropped in training.
         activation: phi: ``"none"``, or ``"relu"`` as in DeepXML (Dahiya et al. 2021, "DeepXML: A Deep Extreme
@@ -87,6 +89,7 @@ class BagEncoder(TableEncoder):
         bigrams: int = 32_768,
         characters: int = 32_768,
         ngrams: Sequence[int] = (3, 4, 5),
+        split: str = "scripts",
         residual: bool = True,
         dropout: float = 0.0,
         activation: str = "none",
@@ -97,13 +100,13 @@ class BagEncoder(TableEncoder):
         super().__init__()
         self.source = ("minilm" if has_minilm() else None) if source == "auto" else source
         self.dim, self.words, self.bigrams, self.characters = dim, words, bigrams, characters
-        self.ngrams = list(ngrams)
+        self.ngrams, self.split = list(ngrams), split
         self.residual, self.dropout, self.activation, self.thin = residual, dropout, activation, thin
         self.max_length, self.seed = max_length, seed
         self._check()
         folder, saved, self.tokenizer = open_source(self.source)
         self.features = Features(
-            self.tokenizer, words=words, bigrams=bigrams, characters=characters, ngrams=self.ngrams
+            self.tokenizer, words=words, bigrams=bigrams, characters=characters, ngrams=self.ngrams, split=split
         )
         if self.features.rows == 0:
             raise SettingError("the bag has no features", remedy="give words, bigrams or characters a size")

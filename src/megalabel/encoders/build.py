@@ -64,6 +64,7 @@ def load_encoder(folder: str | PathLike[str]) -> BaseEncoder:
     settings = read_json(path)
     if "source" not in settings:
         raise DataError("these are not the settings of an encoder", path=path)
-    encoder = build_encoder({**settings, "source": str(folder)})
+    old = {"split": "spaces"} if settings.get("kind") == BagEncoder.kind else {}  # a model older than this setting
+    encoder = build_encoder({**old, **settings, "source": str(folder)})
     encoder.source = settings["source"]
     return encoder

@@ -109,7 +109,12 @@ class InceptionEncoder(TableEncoder):
         self._check()
         folder, saved, self.tokenizer = open_source(self.source)
         self.features = Features(
-            self.tokenizer, words=0 if self.tokenizer is not None else words, bigrams=0, characters=0, ngrams=()
+            self.tokenizer,
+            words=0 if self.tokenizer is not None else words,
+            bigrams=0,
+            characters=0,
+            ngrams=(),
+            split="spaces",
         )
         hidden = len(self.windows) * filters * bins
         self.table = nn.Parameter(torch.empty(self.features.rows, dim))

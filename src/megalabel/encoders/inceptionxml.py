@@ -96,7 +96,12 @@ class InceptionXMLEncoder(TableEncoder):
         self.dim = filters * pooled_length(token_dim)
         folder, saved, self.tokenizer = open_source(self.source)
         self.features = Features(
-            self.tokenizer, words=0 if self.tokenizer is not None else words, bigrams=0, characters=0, ngrams=()
+            self.tokenizer,
+            words=0 if self.tokenizer is not None else words,
+            bigrams=0,
+            characters=0,
+            ngrams=(),
+            split="spaces",
         )
         together = filters * len(self.windows)
         self.table = nn.Parameter(torch.empty(self.features.rows, token_dim))

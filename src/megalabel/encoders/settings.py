@@ -61,6 +61,7 @@ class BagOptions(Options):
     bigrams: TableSize | None = None
     characters: TableSize | None = None
     ngrams: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)] = (3, 4, 5)
+    split: Literal["scripts", "spaces"] = "scripts"
     residual: bool = True
     dropout: Dropout = 0.0
     activation: Literal["none", "relu"] = "none"
@@ -135,6 +136,7 @@ class NgramSettings(Options):
     characters: TableSize | None = None
     ngrams: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)] | None = None
     weights: Annotated[tuple[float, float, float], Field(strict=False)] | None = None
+    split: Literal["scripts", "spaces"] | None = None
     sublinear: bool | None = None
     min_df: PositiveInt | None = None
 

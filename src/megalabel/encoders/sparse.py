@@ -44,6 +44,7 @@ class SparseEncoder:
             two, 0 leaves them out. Features with the same column count as one.
         ngrams: lengths of the character n-grams.
         weights: c of words, bigrams and characters, in this order.
+        split: where words end, ``"scripts"`` or ``"spaces"``, as of :class:`megalabel.encoders.BagEncoder`.
         sublinear: take 1 + log n_tx as above; n_tx itself otherwise.
         min_df: ignore features that occur in fewer texts of ``fit``.
 
@@ -65,15 +66,18 @@ class SparseEncoder:
         characters: int = 2**20,
         ngrams: Sequence[int] = (3, 4, 5),
         weights: Sequence[float] = (1.0, 1.0, 0.5),
+        split: str = "scripts",
         sublinear: bool = True,
         min_df: int = 1,
     ) -> None:
         self.words, self.bigrams, self.characters = words, bigrams, characters
         self.ngrams, self.weights = list(ngrams), list(weights)
-        self.sublinear, self.min_df = sublinear, min_df
+        self.split, self.sublinear, self.min_df = split, sublinear, min_df
         self.idf_: NDArray[np.float32] | None = None  # [columns], 0 for a feature left out
         self._check()
-        self.features = Features(None, words=words, bigrams=bigrams, characters=characters, ngrams=self.ngrams)
+        self.features = Features(
+            None, words=words, bigrams=bigrams, characters=characters, ngrams=self.ngrams, split=split
+        )
 
     @property
     def columns(self) -> int:
@@ -123,7 +127,7 @@ class SparseEncoder:
     def load(cls, folder: str | PathLike[str]) -> Self:
         """Return the encoder that ``save`` wrote."""
         settings, arrays = read_part(folder, cls.kind, inspect.signature(cls).parameters, ["idf"])
-        encoder = cls(**settings)
+        encoder = cls(**{"split": "spaces"} | settings)  # a model that is older than this setting
         if arrays["idf"].shape != (encoder.columns,) or arrays["idf"].dtype != np.float32:
             remedy = "the settings must be those the weights were made with"
             raise DataError(f"idf is {arrays['idf'].shape}, not [{encoder.columns}]", path=folder, remedy=remedy)

@@ -120,6 +120,11 @@ class Calibration:
             raise DataError("bend and place of a calibration must be at least 0, slope and line above 0")
         return calibration
 
+    @classmethod
+    def read(cls, values: Mapping[str, Any] | None) -> Calibration | None:
+        """Read the output of :meth:`to_dict`, or None, for scores that are not calibrated."""
+        return None if values is None else cls.from_dict(values)
+
 
 def expected_calibration_error(
     probabilities: NDArray[np.floating[Any]], targets: NDArray[np.floating[Any]], *, bins: int = 15

@@ -72,7 +72,7 @@ class Fusion(FusedScores):
     usual: float  # mean of log(1 + n_l) over the candidates
     frequency: float
     bias: float
-    calibration: Calibration
+    calibration: Calibration | None
 
     rest: ClassVar[str] = "frequency"
 
@@ -144,6 +144,34 @@ class Fusion(FusedScores):
         logits = fusion._logits(scores, candidates, counts, live)
         return replace(fusion, calibration=Calibration.fit(logits, truth))
 
+    @classmethod
+    def plain(
+        cls,
+        scores: Mapping[str, NDArray[np.floating[Any]]],
+        candidates: NDArray[np.integer[Any]],
+        counts: NDArray[np.integer[Any]],
+    ) -> Fusion:
+        """Return the mean of z_h, without calibration, for want of validation rows.
+
+        Args:
+            scores: head name -> [Q, C] scores of candidates that are not relevant, best on rows of train: their means
+                and scales are much like those of wrong labels of other rows.
+            candidates: [Q, C] those candidates, padded with -1.
+            counts: [L] training points of each label.
+        """
+        _check_settings(scores, 1, 1.0)
+        candidates = check_candidates(candidates, label_count(counts))
+        live = candidates >= 0
+        floors, means, scales = [], [], []
+        for name, head_scores in scores.items():
+            values, present = present_scores(head_scores, live, name)
+            floors.append(float(values[present].min()) if present.any() else 0.0)
+            values = np.where(present, values, floors[-1])[live]
+            means.append(float(values.mean()) if len(values) else 0.0)
+            scales.append(_scale(values) if len(values) else 1.0)
+        equal, none = (1.0 / len(scores),) * len(scores), (0.0,) * len(scores)
+        return cls(tuple(scores), tuple(floors), tuple(means), tuple(scales), equal, none, none, 0.0, 0.0, 0.0, None)
+
     def contributions(
         self,
         scores: Mapping[str, NDArray[np.floating[Any]]],
@@ -170,7 +198,7 @@ class Fusion(FusedScores):
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers, ready for JSON."""
         values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        return {**values, "calibration": self.calibration.to_dict()}
+        return {**values, "calibration": None if self.calibration is None else self.calibration.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Fusion:
@@ -185,7 +213,7 @@ class Fusion(FusedScores):
         (usual,), (frequency,), (bias,) = (
             finite_numbers([values[key]], key, 1) for key in ("usual", "frequency", "bias")
         )
-        calibration = Calibration.from_dict(values["calibration"])
+        calibration = Calibration.read(values["calibration"])
         return cls(names, floors, means, scales, weights, margins, slopes, usual, frequency, bias, calibration)
 
     def _logits(

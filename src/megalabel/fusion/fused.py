@@ -31,11 +31,11 @@ __all__ = ["FusedScores", "cells_to_fit", "read_names"]
 
 
 class FusedScores(ABC):
-    """One score per query and candidate from the scores of several heads, and its calibrated probability."""
+    """One score per query and candidate from the scores of several heads, and its probability."""
 
     rest: ClassVar[str]  # what adds to the score beside the heads
     names: tuple[str, ...]  # [H] the heads
-    calibration: Calibration
+    calibration: Calibration | None  # None: fitted on too few rows to tell how often a score is right
 
     @abstractmethod
     def contributions(
@@ -72,7 +72,7 @@ class FusedScores(ABC):
         *,
         exclude: csr_matrix | None = None,
     ) -> NDArray[np.float64]:
-        """Return p [Q, C] of the candidates; 0 for padding and excluded cells."""
+        """Return p [Q, C] of the candidates, not calibrated without a calibration; 0 for padding and excluded cells."""
         return np.exp(self._log_probabilities(scores, candidates, counts, exclude))
 
     def rank(
@@ -139,7 +139,8 @@ class FusedScores(ABC):
         labels = label_count(counts)
         candidates = check_candidates(candidates, labels)
         logits = self._logits(scores, candidates, counts, live_cells(candidates, exclude, labels))
-        log_probabilities: NDArray[np.float64] = log_expit(self.calibration.log_odds(logits))
+        log_odds = logits if self.calibration is None else self.calibration.log_odds(logits)
+        log_probabilities: NDArray[np.float64] = log_expit(log_odds)
         return log_probabilities
 
 

@@ -135,7 +135,7 @@ class TreeFusion(FusedScores):
     floors: tuple[float, ...]  # [H] replaces a missing score
     beta: float
     tree: DecisionTree  # on the H scores and log(1 + n_l)
-    calibration: Calibration
+    calibration: Calibration | None
 
     rest: ClassVar[str] = "tree"
 
@@ -188,7 +188,7 @@ class TreeFusion(FusedScores):
         """Return plain lists and numbers, ready for JSON."""
         tree = {name: list(column) for name, column in asdict(self.tree).items()}
         plain = {"names": list(self.names), "floors": list(self.floors), "beta": self.beta}
-        return {**plain, "tree": tree, "calibration": self.calibration.to_dict()}
+        return {**plain, "tree": tree, "calibration": None if self.calibration is None else self.calibration.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TreeFusion:
@@ -201,7 +201,7 @@ class TreeFusion(FusedScores):
         if beta <= 0:
             raise DataError(f"beta must be above 0, not {beta}")
         tree = DecisionTree.from_dict(values["tree"], inputs=len(names) + 1)
-        return cls(names, floors, beta, tree, Calibration.from_dict(values["calibration"]))
+        return cls(names, floors, beta, tree, Calibration.read(values["calibration"]))
 
     def _weights(self) -> dict[str, float]:
         return {name: self.beta for name in self.names[:-1]} | {self.names[-1]: 1.0}

@@ -6,12 +6,13 @@ from megalabel.heads.free import FreeHead, FreeSettings
 from megalabel.heads.gated import GatedHead, GatedSettings
 from megalabel.heads.graph import GraphHead, GraphSettings
 from megalabel.heads.head import HEADS, FittedHead, FittedSettings, HeadSettings, register
-from megalabel.heads.linear import Linear, hard_negatives
+from megalabel.heads.linear import Linear
 from megalabel.heads.linked import LinkedHead, LinkedSettings
 from megalabel.heads.memory import Memory
 from megalabel.heads.neighbours import NeighboursHead, NeighboursSettings
 from megalabel.heads.overlap import Overlap
 from megalabel.heads.shared import SharedHead, SharedSettings
+from megalabel.heads.sparse.hard_negatives import hard_negatives
 from megalabel.heads.text import TextHead, TextSettings
 from megalabel.heads.text_free import TextFreeHead, TextFreeSettings
 from megalabel.heads.tree import Tree

@@ -111,6 +111,13 @@ class FittedSettings(HeadSettings):
         """Return the head, fitted on the train rows."""
         raise NotImplementedError
 
+    def refit(self, data: FitData, known: FittedHead, touched: NDArray[np.int64]) -> FittedHead:
+        """Return the head fitted on the train rows, given one over the same labels fitted on nearly the same rows.
+
+        ``touched`` are the labels whose rows have changed. A kind that can start from ``known`` does so.
+        """
+        return self.fit(data)
+
     def load(self, folder: str | PathLike[str]) -> FittedHead:
         """Return the head written by its ``save``."""
         raise NotImplementedError

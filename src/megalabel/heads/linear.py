@@ -14,12 +14,12 @@ from scipy import sparse
 from megalabel.cost import in_main_memory
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.errors import DataError, SettingError
-from megalabel.graphs._top import keep_top
 from megalabel.heads.answers import SearchedAnswers
 from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, check_bounds, register
 from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
 from megalabel.heads.memory import Memory
-from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
+from megalabel.heads.sparse.hard_negatives import hard_negatives
+from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unit_rows, unpack
 from megalabel.settings import NonNegative, NonNegativeInt, PositiveFloat
 
 if TYPE_CHECKING:
@@ -34,13 +34,12 @@ if TYPE_CHECKING:
     from megalabel.heads.sparse.inverted_index import InvertedIndex
     from megalabel.types import TopK
 
-__all__ = ["Linear", "LinearSettings", "hard_negatives"]
+__all__ = ["Linear", "LinearSettings"]
 
 _BELOW = np.float32(-2.0)  # bias of a label without positive rows; negatives of other labels score about -1
 _NEW_POINTS, _UNPRUNED = 10, 0.6  # measured: points that bring new n-grams, share of weights left by pruning
 _WEIGHT_BYTES, _NEGATIVE_BYTES = 16, 48  # per weight, by rows and by columns; per hard negative, in six matrices
 _LABELS = 128  # labels per task
-_CHUNK = 8_192  # rows mined at a time: with many labels per row, their scores take much memory
 
 
 @register
@@ -74,13 +73,25 @@ class LinearSettings(RowSettings):
 
     def fit(self, data: FitData) -> Linear:
         """Mine hard negatives with a memory of the same rows, then train."""
-        train = data.rows(self)
-        rows, targets, exclude = data.features(NGRAMS, train), train.without(train.filter).targets, train.excluded()
-        assert sparse.issparse(rows)
+        rows, targets, exclude = self._cells(data)
         memory = Memory(max_df=self.max_df).fit(rows, targets)
         negatives = hard_negatives(memory, rows, targets, exclude, per_row=self.mined)
-        linear = Linear(C=self.C, prune=self.prune, uniform=self.uniform, rounds=self.rounds, seed=data.seed)
-        return linear.fit(rows, targets, negatives, exclude)
+        return self._untrained(data).fit(rows, targets, negatives, exclude)
+
+    def refit(self, data: FitData, known: FittedHead, touched: NDArray[np.int64]) -> Linear:
+        """Train the touched labels alone, with negatives mined by the known classifiers; the others keep theirs."""
+        assert isinstance(known, Linear)
+        return self._untrained(data).refit(known, *self._cells(data), touched)
+
+    def _cells(self, data: FitData) -> tuple[sparse.csr_matrix, sparse.csr_matrix, sparse.csr_matrix]:
+        """Return n-grams of the train rows, their targets, and the pairs that are neither right nor wrong."""
+        train = data.rows(self)
+        rows = data.features(NGRAMS, train)
+        assert sparse.issparse(rows)
+        return rows, train.without(train.filter).targets, train.excluded()
+
+    def _untrained(self, data: FitData) -> Linear:
+        return Linear(C=self.C, prune=self.prune, uniform=self.uniform, rounds=self.rounds, seed=data.seed)
 
 
 class Linear(FittedHead):
@@ -176,6 +187,54 @@ class Linear(FittedHead):
                 wrong = sparse.csr_matrix(wrong + self._mistakes(x, y, out))
             self.weights_, self.bias_ = self._solve(x, y, wrong, out)
             self._index = None
+        return self
+
+    def refit(
+        self,
+        known: Linear,
+        rows: sparse.csr_matrix,
+        targets: sparse.csr_matrix,
+        exclude: sparse.csr_matrix,
+        labels: NDArray[np.int64],
+    ) -> Self:
+        """Train these labels again, in one round; all others keep the classifiers of ``known``.
+
+        The negatives of a label are the rows that ``known`` wrongly ranks it high for, among these labels. A label
+        without weights ranks rows by their cosine with the mean of its own rows.
+
+        Args:
+            known: classifiers over the same labels and features.
+            rows: [N, F] training rows.
+            targets: [N, L] relevance in (0, 1].
+            exclude: [N, L] pairs that are neither right nor wrong.
+            labels: ids of the labels to train.
+
+        >>> x = sparse.csr_matrix(np.array([[1, 0], [0, 1], [0.6, 0.8]], dtype=np.float32))
+        >>> y = sparse.csr_matrix(np.array([[1, 0], [0, 0], [0, 0]], dtype=np.float32))
+        >>> linear, none = Linear(uniform=3).fit(x, y), sparse.csr_matrix((3, 2), dtype=np.float32)
+        >>> y = sparse.csr_matrix(np.array([[1, 0], [0, 1], [0, 1]], dtype=np.float32))
+        >>> more = Linear(uniform=3).refit(linear, x, y, none, np.array([1]))
+        >>> more.search(x, k=1).ids.tolist(), bool(abs(more.weights_[0] - linear.weights_[0]).max() == 0)
+        ([[0], [1], [1]], True)
+        """
+        self._check()
+        x, weights, bias = as_rows(rows, "rows"), known._ready(), known.bias_.copy()
+        shape = x.shape[0], len(labels)
+        y, out = (sparse.csr_matrix(as_targets(cells, name, (x.shape[0], len(bias)))[:, labels])
+                  for cells, name in ((targets, "targets"), (exclude, "exclude")))  # fmt: skip
+        own, unknown = sparse.csr_matrix(weights[labels]), np.flatnonzero(np.diff(weights[labels].indptr) == 0)
+        scale = np.zeros(len(labels), dtype=np.float32)
+        scale[unknown] = 1.0
+        means = sparse.csr_matrix(sparse.diags(scale) @ (y > 0).astype(np.float32).T @ x)
+        mining = copy(self)
+        mining.weights_, mining.bias_ = sparse.csr_matrix(own + unit_rows(means)), bias[labels]
+        mining.bias_[unknown] = -1.0  # of a row without a common feature, as that of other labels
+        wrong = mining._mistakes(x, y, out) if len(labels) > 1 else no_cells(shape)
+        fresh, bias[labels] = self._solve(x, y, wrong, out)
+        place = np.arange(len(bias))  # row of each label in the stack of old and new weights
+        place[labels] = len(bias) + np.arange(len(labels))
+        self.weights_ = sparse.csr_matrix(sparse.vstack([weights, fresh], format="csr")[place])
+        self.bias_, self._index = bias, None
         return self
 
     def scores(self, queries: sparse.csr_matrix, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -324,54 +383,3 @@ class Linear(FittedHead):
     def _check(self) -> None:
         least = {"prune": 0, "uniform": 0, "rounds": 1, "per_row": 1, "passes": 1, "seed": 0}
         check_bounds(self, ("C", "tolerance"), least)
-
-
-def hard_negatives(
-    memory: Memory,
-    vectors: sparse.csr_matrix | NDArray[np.float32],
-    targets: sparse.csr_matrix,
-    exclude: sparse.csr_matrix | None = None,
-    *,
-    per_row: int = 50,
-) -> sparse.csr_matrix:
-    """Return the labels of each training row's nearest other rows that are not its own.
-
-    The memory scores each row without itself; positives and the pairs of ``exclude`` are
-    dropped, and the best ``per_row`` of each row kept.
-
-    Args:
-        memory: fitted with the same rows, in the same order.
-        vectors: [N, F] or [N, d], the same.
-        targets: [N, L] relevance; what is above zero is no negative.
-        exclude: [N, L] pairs that are neither right nor wrong.
-        per_row: largest number of negatives per row.
-
-    Returns:
-        [N, L] float32, the memory's score of each pair, columns sorted.
-
-    >>> rows = np.array([[1, 0], [1, 0.1], [0, 1]], dtype=np.float32)
-    >>> targets = sparse.csr_matrix(np.eye(3, dtype=np.float32))
-    >>> hard_negatives(Memory().fit(rows, targets), rows, targets, per_row=1).nonzero()[1].tolist()
-    [1, 0, 1]
-    """
-    if per_row < 1:
-        raise SettingError(f"per_row must be at least 1, not {per_row}")
-    shape = vectors.shape[0], memory.targets_.shape[1]
-    known = as_targets(targets, "targets", shape)
-    if exclude is not None:
-        known = sparse.csr_matrix(abs(known) + abs(as_targets(exclude, "exclude", shape)))
-    parts = []
-    for start in range(0, shape[0], _CHUNK):
-        rows = np.arange(start, min(start + _CHUNK, shape[0]))
-        scores = memory.scores(vectors[start : start + _CHUNK], rows=rows)
-        parts.append(keep_top(_without(scores, known[start : start + _CHUNK]), per_row))
-    return sparse.csr_matrix(sparse.vstack(parts, format="csr"))
-
-
-def _without(scores: sparse.csr_matrix, cells: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return the scores without the cells that the other matrix holds."""
-    ones = sparse.csr_matrix((np.ones(cells.nnz, dtype=np.float32), cells.indices, cells.indptr), shape=cells.shape)
-    rest = sparse.csr_matrix(scores - scores.multiply(ones))
-    rest.eliminate_zeros()
-    rest.sort_indices()
-    return rest

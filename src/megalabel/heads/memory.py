@@ -16,7 +16,7 @@ from megalabel.errors import DataError, SettingError
 from megalabel.heads.answers import StoredAnswers
 from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, register
 from megalabel.heads.live import FewRows
-from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
+from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unit_rows, unpack
 from megalabel.settings import PositiveFloat
 from megalabel.types import TopK
 
@@ -122,7 +122,7 @@ class Memory(FittedHead):
         if vectors.shape[0] == 0:
             raise DataError("there are no training rows to store")
         cells = as_targets(targets, "targets", (vectors.shape[0], targets.shape[1]))
-        unit = _unit_rows(as_rows(vectors, "vectors")) if sparse.issparse(vectors) else _unit(vectors, "vectors")
+        unit = unit_rows(as_rows(vectors, "vectors")) if sparse.issparse(vectors) else _unit(vectors, "vectors")
         return self._store(unit, cells)
 
     def search(
@@ -140,7 +140,7 @@ class Memory(FittedHead):
             raise SettingError(f"k must be at least 1, not {k}")
         itself = None if rows is None else self._itself(rows, queries.shape[0])
         if self._sparse is not None:
-            unit = _unit_rows(as_rows(queries, "queries", self._sparse.shape[1]))
+            unit = unit_rows(as_rows(queries, "queries", self._sparse.shape[1]))
             return self._sparse.search(unit, k, itself, "remembering")
         if self._dense is None:
             raise SettingError("the memory is empty", remedy=_EMPTY)
@@ -310,11 +310,3 @@ def _unit(vectors: Any, name: str, columns: int | None = None) -> NDArray[np.flo
         raise DataError(f"{name} holds NaN or infinity")
     lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-
-
-def _unit_rows(rows: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return sparse rows scaled to length 1; empty rows stay empty."""
-    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    squares = np.bincount(owner, weights=rows.data.astype(np.float64) ** 2, minlength=rows.shape[0])
-    lengths = np.sqrt(np.where(squares > 0, squares, 1))
-    return sparse.csr_matrix(((rows.data / lengths[owner]).astype(np.float32), rows.indices, rows.indptr), rows.shape)

@@ -41,6 +41,7 @@ class OverlapSettings(FittedSettings):
     kind: Literal["overlap"] = "overlap"
     side: Literal["label", "query"] = "label"  # the text whose words are counted
     half_life: PositiveFloat = 3.0  # in words: the weight of a word halves every so many words
+    split: Literal["scripts", "spaces"] = "scripts"  # where words end
     renamed: ClassVar[dict[str, str]] = {"half": "half_life"}
 
     def load(self, folder: str | PathLike[str]) -> Overlap:
@@ -49,7 +50,8 @@ class OverlapSettings(FittedSettings):
 
     def fit(self, data: FitData) -> Overlap:
         """Count the words of train and label texts."""
-        return Overlap(side=self.side, half_life=self.half_life).fit(data.data.train.texts, data.data.labels.texts)
+        overlap = Overlap(side=self.side, half_life=self.half_life, split=self.split)
+        return overlap.fit(data.data.train.texts, data.data.labels.texts)
 
 
 class Overlap(FittedHead):
@@ -70,6 +72,7 @@ class Overlap(FittedHead):
         side: the text whose words are counted, ``label`` or ``query``.
         half_life: h, in words.
         words: number of columns that words are hashed to, a power of two.
+        split: where words end, ``"scripts"`` or ``"spaces"``, as of :class:`megalabel.encoders.BagEncoder`.
 
     >>> overlap = Overlap(half_life=2).fit(["a beam of steel"], ["beam: long piece of wood", "steel"])
     >>> overlap.search(["girder: a beam of steel"], k=2).ids.tolist()
@@ -79,8 +82,14 @@ class Overlap(FittedHead):
     kind: ClassVar[str] = "overlap"
 
     def __init__(
-        self, *, side: Literal["label", "query"] = "label", half_life: float = 3.0, words: int = 2**18
+        self,
+        *,
+        side: Literal["label", "query"] = "label",
+        half_life: float = 3.0,
+        words: int = 2**18,
+        split: str = "scripts",
     ) -> None:
+        self.split = split
         self.side, self.half_life, self.words = side, half_life, words
         self.idf_: NDArray[np.float32] | None = None  # [words]
         self.labels_: sparse.csr_matrix | None = None  # [L, words]
@@ -170,7 +179,7 @@ class Overlap(FittedHead):
         """Return the head written by ``save``."""
         wanted = ["idf", *(f"labels.{part}" for part in PARTS)]
         settings, arrays = read_part(folder, cls.kind, inspect.signature(cls).parameters, wanted)
-        overlap = cls(**settings)
+        overlap = cls(**{"split": "spaces"} | settings)  # a model that is older than this setting
         overlap._check()
         overlap.labels_, overlap.idf_ = unpack("labels", arrays, folder), arrays["idf"]
         if overlap.idf_.shape != (overlap.words,) or overlap.labels_.shape[1] != overlap.words:
@@ -199,7 +208,7 @@ class Overlap(FittedHead):
         return sparse.csr_matrix(parts, shape=(len(texts), self.words))
 
     def _features(self) -> Features:
-        return Features(None, words=self.words, bigrams=0, characters=0, ngrams=[1])
+        return Features(None, words=self.words, bigrams=0, characters=0, ngrams=[1], split=self.split)
 
     def _inverted_index(self) -> InvertedIndex:
         """Return the inverted index over the labels, built on first use."""

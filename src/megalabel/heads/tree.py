@@ -100,7 +100,7 @@ class TreeSettings(RowSettings):
 
 def _as_scores(products: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the scores of labels, given the products p along their paths."""
-    return np.log(products + SMALLEST)
+    return np.asarray(np.log(products + SMALLEST), dtype=np.float32)
 
 
 class Tree(FittedHead):

@@ -9,16 +9,24 @@ from megalabel.metrics.coverage import Macro, coverage, macro
 from megalabel.metrics.evaluate import evaluate
 from megalabel.metrics.filtering import drop_filtered
 from megalabel.metrics.hits import Hits, find_hits
+from megalabel.metrics.label_sets import SetCurve, SetFigures, set_curve
 from megalabel.metrics.measure import measure
 from megalabel.metrics.propensity import inverse_propensity, psndcg, psp
 from megalabel.metrics.ranking import hit_rate, mrr, ndcg, precision, r_precision, recall
 from megalabel.metrics.report import Report
+from megalabel.metrics.thresholds import GOALS, SetReport, Threshold, Thresholds
 
 __all__ = [
+    "GOALS",
     "Bin",
     "Hits",
     "Macro",
     "Report",
+    "SetCurve",
+    "SetFigures",
+    "SetReport",
+    "Threshold",
+    "Thresholds",
     "coverage",
     "drop_filtered",
     "equal_volume_bins",
@@ -36,4 +44,5 @@ __all__ = [
     "psp",
     "r_precision",
     "recall",
+    "set_curve",
 ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from megalabel.errors import DataError, SettingError
+from megalabel.metrics.annif import annif_metrics
 from megalabel.metrics.bins import equal_volume_bins, head_torso_tail
 from megalabel.metrics.coverage import coverage, macro
 from megalabel.metrics.filtering import drop_filtered
@@ -42,6 +43,7 @@ def evaluate(
     filter: NDArray[np.integer[Any]] | None = None,
     ks: Sequence[int] = _KS,
     bins: int = 5,
+    annif: bool = False,
 ) -> Report:
     """Measure rankings with all metrics: P, R, nDCG, MRR, hits, RP, PSP, PSnDCG, coverage and macro P, R, F1.
 
@@ -57,6 +59,7 @@ def evaluate(
         ks: cut-offs. Those beyond the width K are left out, except 1, 3 and 5: missing labels
             are misses, and P@k still divides by k.
         bins: number of frequency bins of equal training volume.
+        annif: also measure what ``annif eval`` prints of documents.
 
     Returns:
         A report in percent. Without counts and weights it has no PSP, PSnDCG; without counts no bins.
@@ -90,6 +93,7 @@ def evaluate(
         propensity=constants,
         bins=() if counts is None else equal_volume_bins(hits, counts, near, bins=bins),
         groups=() if counts is None else head_torso_tail(hits, counts, near),
+        annif=annif_metrics(ids, truth) if annif else None,
     )
 
 

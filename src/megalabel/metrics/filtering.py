@@ -8,6 +8,7 @@ import numpy as np
 
 from megalabel.errors import DataError
 from megalabel.metrics.hits import as_ids, locate
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +50,9 @@ def drop_filtered(
     wrong = np.flatnonzero(((pairs < 0) | (pairs >= limit)).any(axis=1))
     if len(wrong):
         row, label = pairs[wrong[0]]
-        size = f"{len(ids)} rows" if labels is None else f"{len(ids)} rows and {labels} labels"
+        size = (
+            counted(len(ids), "row") if labels is None else f"{counted(len(ids), 'row')} and {counted(labels, 'label')}"
+        )
         raise DataError(
             f"filter pair {wrong[0]} is (row {row}, label {label}), there are {size}", remedy="count both from 0"
         )

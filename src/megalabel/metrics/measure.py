@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["measure"]
 
 
-def measure(data: Dataset, ids: NDArray[np.integer[Any]], split: str = "test") -> Report:
+def measure(data: Dataset, ids: NDArray[np.integer[Any]], split: str = "test", *, annif: bool = False) -> Report:
     """Measure label ids [N, K], best first, for the rows of a split.
 
     Filter pairs leave the rankings before the cut to k; propensities come from the
     counts, points, A and B that the set carries; without train rows there are none. Ids
-    beyond the labels of the set stand for labels it does not have.
+    beyond the labels of the set stand for labels it does not have. ``annif`` as in
+    :func:`~megalabel.metrics.evaluate.evaluate`.
 
     >>> from megalabel import load
     >>> data = load("synthetic:points=300,labels=40")
@@ -40,5 +41,5 @@ def measure(data: Dataset, ids: NDArray[np.integer[Any]], split: str = "test") -
         targets = csr_matrix((targets.data, targets.indices, targets.indptr), (len(part), len(data.labels) + more))
         counts = np.concatenate([counts, np.zeros(more, dtype=np.int64)])
     if not data.points:
-        return evaluate(ids, targets, filter=part.filter)
-    return evaluate(ids, targets, counts=counts, points=data.points, A=A, B=B, filter=part.filter)
+        return evaluate(ids, targets, filter=part.filter, annif=annif)
+    return evaluate(ids, targets, counts=counts, points=data.points, A=A, B=B, filter=part.filter, annif=annif)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from megalabel.wording import counted
+
 if TYPE_CHECKING:
     from megalabel.metrics.bins import Bin
+    from megalabel.metrics.thresholds import SetReport
 
 __all__ = ["Report"]
 
@@ -27,6 +30,8 @@ class Report:
     propensity: dict[str, float | int | None] | None = None
     bins: tuple[Bin, ...] = field(default=())  # equal volumes of training positives, head first
     groups: tuple[Bin, ...] = field(default=())  # head, torso, tail, unseen by fixed limits
+    annif: dict[str, float] | None = None  # by Annif's names, as fractions
+    sets: SetReport | None = None  # of the labels above the threshold of a model
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers, ready for JSON."""
@@ -37,6 +42,8 @@ class Report:
             "labels": self.labels,
             "bins": [_plain(part) for part in self.bins],
             "groups": [_plain(part) for part in self.groups],
+            **({} if self.annif is None else {"annif": dict(self.annif)}),
+            "threshold": None if self.sets is None else self.sets.to_dict(),
         }
 
     def table(self) -> str:
@@ -44,16 +51,21 @@ class Report:
         names = list(dict.fromkeys(key.partition("@")[0] for key in self.metrics))
         ks = sorted({int(key.partition("@")[2]) for key in self.metrics})
         body = [[f"{self.metrics[f'{name}@{k}']:.2f}" for name in names] for k in ks]
-        lines = [f"{self.rows:,} rows, {self.labels:,} labels; all figures in percent", ""]
+        lines = [f"{counted(self.rows, 'row')}, {counted(self.labels, 'label')}; all figures in percent", ""]
         constants = [self._constants(name) for name in names]
         if any(any(row) for row in constants):
             rows = [["", *(pair[0] for pair in constants)], ["", *(pair[1] for pair in constants)]]
         else:
             rows = []
         lines += _aligned([*rows, ["k", *names], *([str(k), *row] for k, row in zip(ks, body, strict=True))])
+        if self.sets is not None:
+            lines += ["", f"labels with a {self.sets.threshold.summary()}", *_aligned(_set_rows(self.sets))]
         for title, parts in (("equal training volume", self.bins), ("fixed limits", self.groups)):
             if parts:
                 lines += ["", f"parts of P@k by label frequency, {title}", *_aligned(_bin_rows(parts))]
+        if self.annif is not None:
+            lines += ["", "as `annif eval` prints them, of the 10 best labels of each row"]
+            lines += [f"{name + ':':<30}\t{value:.4f}" for name, value in self.annif.items()]
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -86,6 +98,20 @@ def _bin_rows(parts: tuple[Bin, ...]) -> list[list[str]]:
         figures = [f"{100.0 * part.precision[k]:.2f}" for k in ks]
         rows.append([part.name, f"{part.labels:,}", span, f"{part.positives_per_label:,.1f}", *figures])
     return rows
+
+
+def _set_rows(sets: SetReport) -> list[list[str]]:
+    columns = {
+        "precision": "precision", "recall": "recall", "micro F1": "micro_f1", "sample F1": "sample_f1",
+        "macro F1": "macro_f1", "labels per text": "labels_per_text", "without a label": "empty",
+    }  # fmt: skip
+    return [
+        ["", *columns],
+        *(
+            [name, *(f"{getattr(figures, key):.2f}" for key in columns.values())]
+            for name, figures in (("these rows", sets.figures), ("validation", sets.threshold.expected))
+        ),
+    ]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

@@ -44,6 +44,7 @@ class ModelCard(BaseModel):
     propensity: list[FiniteFloat] = Field(min_length=2, max_length=2)
     weights: dict[str, Weight]
     fusion: dict[str, Any] | None
+    threshold: dict[str, Any] | None = None
     index: list[IndexEntry] = []
     sha256: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
@@ -13,9 +12,10 @@ from scipy import sparse
 
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.heads.answers import StoredAnswers
+from megalabel.model.cut import BEST
 from megalabel.model.match import Matched
 from megalabel.model.model import Model
-from megalabel.model.prediction import Prediction, as_predictions
+from megalabel.model.prediction import Prediction, as_predictions, none_for_blank
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Ensemble:
     >>> both.search(data.test.texts[:4], 3).ids.shape
     (4, 3)
     """
+
+    thresholds, fusion, tail = None, None, 0.0  # a mean of rankings has no threshold; tails are those of the models
 
     def __init__(self, models: Sequence[Model], by: str = "rank", depth: int = 100) -> None:
         self.models, self.by, self.depth = list(models), by, depth
@@ -103,21 +105,24 @@ class Ensemble:
         ]
         return TopK(np.concatenate([part.ids for part in parts]), np.concatenate([part.scores for part in parts]))
 
-    def predict(self, texts: Sequence[str], k: int = 5) -> list[list[Prediction]]:
-        """Return the k best labels of each text, best first."""
+    def predict(self, texts: Sequence[str], k: int = BEST) -> list[list[Prediction]]:
+        """Return the k best labels of each text, best first; an ensemble has no threshold."""
         return as_predictions(self.search(texts, min(k, len(self.labels))), self.labels)
 
     def match(self, data: Dataset, split: str = "test") -> Matched:
         """Return the rows of a split over the labels, as :meth:`Model.match` does."""
         return self.models[0].match(data, split)
 
-    def evaluate(self, data: Dataset | Matched, split: str = "test", *, heads: str = "all") -> Report:
-        """Evaluate on a data set, or on what :meth:`match` returned."""
+    def evaluate(
+        self, data: Dataset | Matched, split: str = "test", *, heads: str = "all", annif: bool = False
+    ) -> Report:
+        """Evaluate on a data set, or on what :meth:`match` returned; ``annif`` adds what ``annif eval`` prints."""
         rows = data if isinstance(data, Matched) else self.match(data, split)
         hidden = [np.flatnonzero(np.isin(ids, rows.hidden)).tolist() for ids in self._known_ids()]
-        shown = [model.showing(replace(rows, hidden=own)) for model, own in zip(self.models, hidden, strict=True)]
+        shown = [model.hiding(own) for model, own in zip(self.models, hidden, strict=True)]
         joined = Ensemble(shown, self.by, self.depth)
-        return rows.measure(joined.search(rows.split.texts, 100, heads=heads, exclude=rows.excluded).ids)
+        best = joined.search(rows.split.texts, 100, heads=heads, exclude=rows.excluded)
+        return rows.measure(best.ids, annif=annif)
 
     def _search(self, texts: Sequence[str], k: int, heads: str, exclude: sparse.csr_matrix | None) -> TopK:
         size, count = len(self.labels), len(texts)
@@ -139,7 +144,7 @@ class Ensemble:
         total.sort_indices()
         best = StoredAnswers(total.astype(np.float32)).best(k, None)
         scores = (best.scores + floor[:, None]) / len(self.models)
-        return TopK(best.ids, scores.astype(np.float32))
+        return none_for_blank(TopK(best.ids, scores.astype(np.float32)), texts[:count])
 
     def _known_ids(self) -> list[NDArray[np.int64]]:
         known = [ids for ids in self._ids if ids is not None]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch.nn.functional import normalize
 
+from megalabel.errors import DataError, SettingError
 from megalabel.fusion import union
+from megalabel.model.prediction import named_parents
 from megalabel.model.rank_fused import propose
 from megalabel.network.vectors import query_side
 from megalabel.types import TopK
@@ -62,8 +64,8 @@ class Explanation:
 
     The contributions of the heads and ``rest`` sum to ``total``, by which labels are ranked. In a fused model,
     ``rest`` comes from the label frequency (and a bias) or from a decision tree, and ``probability`` is calibrated
-    from ``total``. In a model with a cascade, a head adds the log of its probability, and ``probability`` is their
-    product. Other models have neither.
+    from ``total``, unless there were too few validation rows. In a model with a cascade, a head adds the log of its
+    probability, and ``probability`` is their product. Other models have neither.
     """
 
     text: str
@@ -82,16 +84,36 @@ class Explanation:
     nearest: list[Near]
     related: list[Related]
     texts_kept: bool  # if False, nearest and related are empty
+    parents: list[list[str]]  # uid and name of each next broader label
 
 
-def explain(
+def explain(model: Model, text: str, label: str | None, k: int) -> Explanation:
+    """Return why a label, by default the best, fits a text; see :meth:`Model.explain`."""
+    if not isinstance(text, str):
+        raise SettingError(f"give one text, not {type(text).__name__}")
+    if k < 1:
+        raise SettingError(f"k must be at least 1, not {k}")
+    state = model.state
+    if label is None:
+        chosen = model._search(state, [text], 1, "all", None, model.tail).ids[0, 0]
+        if chosen < 0:
+            what = "no label was found for this text" if text.strip() else "the text is empty"
+            raise DataError(what, remedy="name a label")
+    else:
+        chosen = model.live.find(label)
+    queries = model._queries(state, [text])
+    cascade = None if model.cascade is None else model._cascade_answers(state, queries)
+    return _explain(model, state, text, int(chosen), k, model._answers(state, queries), cascade)
+
+
+def _explain(
     model: Model,
     state: LabelState,
     text: str,
     label: int,
     k: int,
     answers: Mapping[str, Answers],
-    cascade: CascadeAnswers | None = None,
+    cascade: CascadeAnswers | None,
 ) -> Explanation:
     """Return why a label fits a text, given the scores of each head, and those of the cascade if there is one."""
     count = min(model.recipe.predict.candidates, len(state.labels))
@@ -107,13 +129,17 @@ def explain(
     total = (sum(parts.values()) + rest)[0]
     better = (total > total[place]) | ((total == total[place]) & (ids[0] < label))
     train = model.train_rows
-    added = label >= (state.first if train is None else train.targets.shape[1])
+    trained = state.stats.trained
+    if trained is None:
+        trained = state.first if train is None else train.targets.shape[1]
+    added = label >= trained
     points = 0 if added else int(state.stats.counts[label])
     rows = np.empty(0, dtype=np.int64) if train is None else train.rows_of(label)
     probability, rest_by = None, None
     if model.fusion is not None:
         rest_by = model.fusion.rest
-        probability = float(model.fusion.probabilities(scores, ids, state.fitted.counts)[0, place])
+        if model.fusion.calibration is not None:
+            probability = float(model.fusion.probabilities(scores, ids, state.fitted.counts)[0, place])
     if cascade is not None:
         probability = float(np.exp(total[place]))
     return Explanation(
@@ -123,6 +149,7 @@ def explain(
         rest=float(rest[0, place]), rest_by=rest_by, total=float(total[place]), probability=probability,
         nearest=[] if train is None else _nearest(model, text, train, rows, k),
         related=[] if train is None else _related(state, train, rows, label, k), texts_kept=train is not None,
+        parents=[list(pair) for pair in named_parents(state.labels, label)],
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
@@ -22,6 +23,7 @@ from megalabel.network.cascade import Cascade, ChangedRows
 from megalabel.network.spaces import LabelSpace
 from megalabel.network.vectors import LabelSide, fold_labels
 from megalabel.types import LABELS
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,8 +46,8 @@ class LabelState:
 
     Args:
         labels: texts and uids, including removed labels: ids never change.
-        stats: label frequencies; an added label counts as one with one point.
-        fitted: the fitted heads, with the same frequencies.
+        stats: label frequencies; an added label has no points.
+        fitted: the fitted heads, with their frequencies; there an added label counts as one with one point, its text.
         first: number of trained labels; the others were added.
         removed: [r] ids of removed labels, ascending.
         rows: what each head stores for added and renamed labels.
@@ -224,12 +226,13 @@ class LiveLabels:
             _check_text(text)
         with self._lock:
             labels = self.state.labels
-            names = self._new_uids(len(texts)) if uids is None else self._check_uids(uids, len(texts))
+            names = self._new_uids(texts) if uids is None else self._check_uids(uids, len(texts))
             if not names:
                 return []
             ids = np.arange(len(labels), len(labels) + len(names))
             rows = self._maker().rows(ids, list(texts), added=True)
-            state = self.state.having(Labels([*labels.texts, *texts], [*labels.uids, *names]), rows)
+            grown = Labels([*labels.texts, *texts], [*labels.uids, *names], labels.concepts)
+            state = self.state.having(grown, rows)
             self._apply(state, Change("add", {"uids": names, "texts": list(texts)}))
             self.ids().update(zip(names, ids.tolist(), strict=True))
             return names
@@ -254,7 +257,8 @@ class LiveLabels:
             texts = list(labels.texts)
             texts[label] = text
             rows = self._maker().rows(np.array([label]), [text], added=label >= self.state.first)
-            state = self.state.having(Labels(texts, labels.uids), rows)
+            concepts = {**labels.concepts, label: replace(labels.concept(label), name=None)}
+            state = self.state.having(Labels(texts, labels.uids, concepts), rows)
             self._apply(state, Change("rename", {"uid": uid, "text": text}))
 
     def _apply(self, state: LabelState, change: Change) -> None:
@@ -273,8 +277,9 @@ class LiveLabels:
         """Take other texts and uids for the same labels, without scoring them by these."""
         with self._lock:
             if len(labels) != len(self.state.labels):
-                raise DataError(f"{len(labels):,} labels in place of {len(self.state.labels):,}")
+                raise DataError(f"{counted(len(labels), 'label')} in place of {len(self.state.labels):,}")
             self.state, self._known = replace(self.state, labels=labels), None
+            self.__dict__.pop("_uids_are_texts", None)
 
     def ids(self) -> dict[str, int]:
         """Return the id of every uid; it only ever grows."""
@@ -282,15 +287,23 @@ class LiveLabels:
             self._known = {uid: label for label, uid in enumerate(self.state.labels.uids)}
         return self._known
 
-    def _new_uids(self, count: int) -> list[str]:
-        """Return names that no label has: ``added-`` and the id."""
+    def _new_uids(self, texts: Sequence[str]) -> list[str]:
+        """Return names that no label has: the text where it is that of the other labels, else ``added-`` and the id."""
         names: list[str] = []
-        for label in range(len(self.state.labels), len(self.state.labels) + count):
-            name = f"added-{label}"
-            while name in self.ids():
+        for label, text in enumerate(texts, start=len(self.state.labels)):
+            name = text
+            if not self._uids_are_texts or text in self.ids() or text in names or _has_controls(text):
+                name = f"added-{label}"
+            while name in self.ids() or name in names:
                 name += "+"
             names.append(name)
         return names
+
+    @cached_property
+    def _uids_are_texts(self) -> bool:
+        """Whether most labels have their text as uid, as those of a table do; some may have been renamed."""
+        labels = self.state.labels
+        return 2 * sum(text == uid for text, uid in zip(labels.texts, labels.uids, strict=True)) > len(labels)
 
     def _check_uids(self, uids: Sequence[str], count: int) -> list[str]:
         _check_list(uids, "uids")
@@ -300,7 +313,7 @@ class LiveLabels:
         for uid in uids:
             if not isinstance(uid, str) or not uid.strip():
                 raise DataError(f"a uid must be a text, not {uid!r}")
-            if any(category(character) in _CONTROLS for character in uid):
+            if _has_controls(uid):
                 raise DataError(f"the uid {uid[:60]!r} contains a control character", remedy="remove it")
             if uid in seen or uid in self.ids():
                 gone = uid in self.ids() and self.ids()[uid] in self.state.removed
@@ -313,6 +326,10 @@ class LiveLabels:
 def _check_list(values: Sequence[str], name: str) -> None:
     if isinstance(values, str):
         raise SettingError(f"give a list of {name}, not one", remedy='for example ["one", "another"]')
+
+
+def _has_controls(text: str) -> bool:
+    return any(category(character) in _CONTROLS for character in text)
 
 
 def _check_text(text: str) -> None:

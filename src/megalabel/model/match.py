@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +12,15 @@ from scipy import sparse
 from megalabel.data.dataset import Labels, Split
 from megalabel.errors import DataError
 from megalabel.metrics.evaluate import evaluate
+from megalabel.metrics.thresholds import SetReport
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from megalabel.data.dataset import Dataset
     from megalabel.metrics.report import Report
+    from megalabel.metrics.thresholds import Thresholds
     from megalabel.model.labels import LabelState
     from megalabel.model.train_rows import TrainRows
 
@@ -63,8 +66,19 @@ class Matched:
         """The filter pairs as a matrix [N, M], for a search to leave out."""
         return self.split.excluded()[:, : len(self.labels) - len(self.unknown)]
 
-    def measure(self, ids: NDArray[np.integer[Any]], **options: Any) -> Report:
-        """Measure rankings [N, K] of the model; labels that do not count have no column. Options as in ``evaluate``."""
+    def measure(
+        self,
+        ids: NDArray[np.integer[Any]],
+        *,
+        scores: NDArray[np.floating[Any]] | None = None,
+        thresholds: Thresholds | None = None,
+        **options: Any,
+    ) -> Report:
+        """Measure rankings [N, K] of the model; labels that do not count have no column.
+
+        With their scores and the thresholds of the model, the labels above the threshold are measured as well. Options
+        as in ``evaluate``.
+        """
         part, counts, pairs = self.split, self.counts, self.split.filter
         targets = part.targets
         if len(self.hidden) or len(self.gone):
@@ -74,7 +88,10 @@ class Matched:
             targets, counts, ids = targets[:, keep], counts[keep], position[ids]
             pairs = np.stack([pairs[:, 0], position[pairs[:, 1]]], axis=1)[position[pairs[:, 1]] >= 0]
         A, B = self.propensity
-        return evaluate(ids, targets, counts=counts, points=self.points, A=A, B=B, filter=pairs, **options)
+        report = evaluate(ids, targets, counts=counts, points=self.points, A=A, B=B, filter=pairs, **options)
+        if scores is None or thresholds is None:
+            return report
+        return replace(report, sets=SetReport.of(thresholds, ids, scores, targets))
 
     @property
     def notes(self) -> list[str]:
@@ -146,7 +163,7 @@ def match(state: LabelState, data: Dataset, split: str, train: TrainRows | None)
         name=data.name,
         part=split,
         split=kept,
-        labels=Labels([*labels.texts, *texts], [*labels.uids, *uids]),
+        labels=Labels([*labels.texts, *texts], [*labels.uids, *uids], labels.concepts),
         counts=counts,
         points=points,
         propensity=propensity,
@@ -208,4 +225,4 @@ def _were(count: int, verb: str) -> str:
     >>> _were(1, "was"), _were(2, "is")
     ('1 label was', '2 labels are')
     """
-    return f"1 label {verb}" if count == 1 else f"{count:,} labels {'were' if verb == 'was' else 'are'}"
+    return f"{counted(count, 'label')} {verb if count == 1 else 'were' if verb == 'was' else 'are'}"

@@ -68,6 +68,8 @@ def rank_texts(
     tail: float,
 ) -> TopK:
     """Do the same as :func:`rank_fused` for texts, a block at a time."""
+    if len(texts) == 0 and not isinstance(texts, str):
+        return TopK(np.empty((0, k), dtype=np.int64), np.empty((0, k), dtype=np.float32))
     parts = []
     rows = ROWS if k <= candidates else min(ROWS, max(1, CELLS // len(state.labels)))
     with progress("searching", total=len(texts), unit="queries") as step:

@@ -35,6 +35,6 @@ class LabelStats:
         return cls(data.counts, data.points, data.propensity, lambda: rows)
 
     def grown(self, labels: int) -> LabelStats:
-        """Return the same with more labels, each with one point."""
+        """Return the same with more labels, which have no training points."""
         trained = len(self.counts) if self.trained is None else self.trained
-        return replace(self, counts=np.concatenate([self.counts, np.ones(labels, dtype=np.int64)]), trained=trained)
+        return replace(self, counts=np.concatenate([self.counts, np.zeros(labels, dtype=np.int64)]), trained=trained)

@@ -14,15 +14,21 @@ import orjson
 import torch
 
 from megalabel._version import __version__
+from megalabel.data.concepts import read_concepts
 from megalabel.data.dataset import Labels
 from megalabel.device import find_device
 from megalabel.disk import remove_abandoned
-from megalabel.documents import check_regular, inside, read_json, reads_saved
+from megalabel.documents import read_json, reads_saved
 from megalabel.encoders import load_encoder
 from megalabel.errors import DataError
 from megalabel.files import json_rows, map_file, read_whole, writing, writing_folder
 from megalabel.fusion import FusedScores, read_fusion
+from megalabel.metrics.thresholds import Thresholds
+from megalabel.model.about import write_about
 from megalabel.model.card import check_card, check_heads, check_labels
+from megalabel.model.grown import fill_heads
+from megalabel.model.hashes import check_files, files_in, seal_of, sha256_of
+from megalabel.model.hub import download, hub_name
 from megalabel.model.index import INDEX, load_indexes
 from megalabel.model.journal import Change, read_changes
 from megalabel.model.stats import LabelStats
@@ -50,6 +56,7 @@ __all__ = [
     "load_encoders",
     "load_head_tensors",
     "load_parts",
+    "read_card",
     "read_labels",
     "read_sequence",
     "save_encoders",
@@ -76,6 +83,7 @@ class Parts(NamedTuple):
     fusion: FusedScores | None
     removed: NDArray[np.int64]
     indexes: list[ModelIndex]
+    thresholds: Thresholds | None
 
 
 def save_model(
@@ -120,16 +128,22 @@ def save_model(
             "propensity": state.stats.propensity,
             "weights": model.weights,
             "fusion": None if model.fusion is None else model.fusion.to_dict(),
+            "threshold": None if model.thresholds is None else model.thresholds.to_dict(),
             "index": model.indexes.save(place / INDEX, state),
-            "sha256": {path.relative_to(place).as_posix(): _sha256(path) for path in _files(place)},
+            "sha256": {path.relative_to(place).as_posix(): sha256_of(path) for path in files_in(place)},
         }
         with writing(place / "model.json") as out:
-            out.write(json.dumps({**card, "seal": _seal(card)}, indent=2).encode() + b"\n")
+            out.write(json.dumps({**card, "seal": seal_of(card)}, indent=2).encode() + b"\n")
+        write_about(place, model)
         before_end(place, state.sequence)
 
 
-def find_model(folder: str | PathLike[str]) -> Path:
-    """Return the folder of a saved model, which may be that of its run."""
+def find_model(folder: str | PathLike[str], *, change: bool = False) -> Path:
+    """Return the folder of a saved model, which may be that of its run; a model on the hub cannot be changed."""
+    if (name := hub_name(folder)) is not None:
+        if not change:
+            return download(name)
+        raise DataError("a model on the hub cannot be changed", path=str(name), remedy="fetch it: megalabel import hub")
     for place in (Path(folder) / "model", Path(folder)):
         remove_abandoned(place.resolve())  # brings back what a save that was killed has moved away
     place = Path(folder)
@@ -159,8 +173,8 @@ def _load_parts(place: Path, device: str, *, exact: bool) -> tuple[Parts, int, l
     from megalabel.recipes.load_recipe import load_recipe
 
     chosen = find_device(device)
-    card = _read_card(place / "model.json")
-    _check_files(place, {name: digest for name, digest in card["sha256"].items() if not _of_index(name)})
+    card = read_card(place / "model.json")
+    check_files(place, {name: digest for name, digest in card["sha256"].items() if not _of_index(name)})
     labels, counts, removed = _read_labels(place / LABELS)
     check_labels(card, counts, place / "model.json")
     recipe = load_recipe(place / "recipe.yaml")
@@ -172,20 +186,13 @@ def _load_parts(place: Path, device: str, *, exact: bool) -> tuple[Parts, int, l
     fusion = None if card["fusion"] is None else read_fusion(card["fusion"])
     fitted = Fitted.load(place / FITTED, recipe.heads)
     check_heads(card, list(recipe.dense_heads), list(fitted.heads), place / "model.json")
-    tensors = load_head_tensors(place)
-    for name in network.heads:
-        prefix = f"heads.{name}."
-        network.head(name).resize({key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)})
-    wanted = network.stored_heads()
-    if {name: value.shape for name, value in tensors.items()} != {name: value.shape for name, value in wanted.items()}:
+    if not fill_heads(network, load_head_tensors(place)):
         raise DataError("the weights do not fit the recipe", path=place / HEADS)
-    with torch.no_grad():
-        for name, value in wanted.items():
-            value.copy_(tensors[name])
     network.to(chosen).eval()
     cards = [] if exact else card.get("index", [])
     indexes = [index.to(chosen) for index in load_indexes(place / INDEX, cards, list(network.heads), len(labels))]
-    parts = Parts(recipe, network, labels, card["weights"], stats, fitted, fusion, removed, indexes)
+    thresholds = None if card.get("threshold") is None else Thresholds.from_dict(card["threshold"])
+    parts = Parts(recipe, network, labels, card["weights"], stats, fitted, fusion, removed, indexes, thresholds)
     sequence = card.get("sequence", 0)
     return parts, sequence, read_changes(place, sequence)
 
@@ -194,8 +201,8 @@ def check_weights(folder: Path) -> None:
     """Raise a DataError if encoders, heads or labels of a saved model are not as they were saved."""
 
     def check() -> None:
-        hashes, parts = _read_card(folder / "model.json")["sha256"], (f"{ENCODERS}/", HEADS, LABELS)
-        _check_files(folder, {name: hashes[name] for name in hashes if name.startswith(parts)})
+        hashes, parts = read_card(folder / "model.json")["sha256"], (f"{ENCODERS}/", HEADS, LABELS)
+        check_files(folder, {name: hashes[name] for name in hashes if name.startswith(parts)})
 
     read_whole(folder, "model.json", check)
 
@@ -282,8 +289,8 @@ def read_labels(folder: str | PathLike[str]) -> list[dict[str, Any]]:
 
 
 def _read_label_rows(place: Path) -> list[dict[str, Any]]:
-    card = _read_card(place / "model.json")
-    _check_files(place, {LABELS: card["sha256"][LABELS]})
+    card = read_card(place / "model.json")
+    check_files(place, {LABELS: card["sha256"][LABELS]})
     labels, counts, removed = _read_labels(place / LABELS)
     check_labels(card, counts, place / "model.json")
     places = {uid: place for place, uid in enumerate(labels.uids)}
@@ -296,7 +303,7 @@ def _read_label_rows(place: Path) -> list[dict[str, Any]]:
         if kind == "add":
             for uid, text in zip(values["uids"], values["texts"], strict=True):
                 places[uid] = len(rows)
-                rows.append({"id": len(rows), "uid": uid, "text": text, "points": 1})
+                rows.append({"id": len(rows), "uid": uid, "text": text, "points": 0})
         elif kind == "remove":
             gone.update(places[uid] for uid in values["uids"])
         else:
@@ -306,7 +313,7 @@ def _read_label_rows(place: Path) -> list[dict[str, Any]]:
 
 def read_sequence(folder: Path) -> int:
     """Return the number of the last change of labels that is part of the files of a model."""
-    return int(_read_card(folder / "model.json").get("sequence", 0))
+    return int(read_card(folder / "model.json").get("sequence", 0))
 
 
 def _of_index(name: str) -> bool:
@@ -337,14 +344,16 @@ def _write_labels(path: Path, labels: Labels, counts: NDArray[np.int64], removed
     with writing(path) as out:
         for label, (uid, text, points) in enumerate(zip(labels.uids, labels.texts, counts.tolist(), strict=True)):
             row = {"uid": uid, "text": text, "points": points} | ({"removed": True} if label in gone else {})
+            row |= labels.concept(label).to_dict()
             out.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def _read_card(path: Path) -> dict[str, Any]:
+def read_card(path: Path) -> dict[str, Any]:
+    """Return the card of a model, checked."""
     card = read_json(path)
     seal = card.pop("seal", None)
     if card.get("format") in READABLE:
-        if seal == _seal(card):
+        if seal == seal_of(card):
             check_card(card, path)
             return card
         raise DataError("this file changed after it was saved", path=path, remedy="copy the model again")
@@ -354,40 +363,13 @@ def _read_card(path: Path) -> dict[str, Any]:
     raise DataError(f"this model has format {format!s:.60}, not {FORMAT}", path=path, remedy=remedy)
 
 
-def _seal(card: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
-
-
-def _files(folder: Path) -> list[Path]:
-    """Return all files under a folder, in order."""
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
-    """Raise a DataError for the first file that is not as it was saved, and for pipes and devices."""
-    path = folder
-    try:
-        for path in folder.rglob("*"):
-            check_regular(path)
-        for name, expected in hashes.items():
-            path = inside(folder, name)
-            if _sha256(path) != expected:
-                raise DataError("this file changed after it was saved", path=path, remedy="copy the model again")
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DataError(f"this file cannot be read, {reason}", path=path) from error
-
-
 def _read_labels(path: Path) -> tuple[Labels, NDArray[np.int64], NDArray[np.int64]]:
     """Return the labels, how many training points each has, and the ids of those removed."""
-    rows = [row for _, row in json_rows(path)]
+    numbered = list(json_rows(path))
+    rows = [row for _, row in numbered]
+    concepts = read_concepts(numbered, path)
     try:
-        labels = Labels([str(row["text"]) for row in rows], [str(row["uid"]) for row in rows])
+        labels = Labels([str(row["text"]) for row in rows], [str(row["uid"]) for row in rows], concepts)
         counts = np.array([row["points"] for row in rows], dtype=np.int64)
     except KeyError as error:
         raise DataError(f"a label without {error}", path=path) from error

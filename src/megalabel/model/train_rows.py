@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from scipy import sparse
@@ -25,23 +25,41 @@ __all__ = ["TrainRows"]
 
 NAME = "train"
 _ARRAYS = ["bytes", "ends", *(f"targets.{part}" for part in PARTS)]
+_MORE = ["filter", "held"]  # models saved before these were kept have none
 
 
 @dataclass(frozen=True)
 class TrainRows:
     """Training texts [N] and relevance [N, L]; L is the number of labels at training time.
 
-    On disk they take the bytes of the texts and 8 bytes per (text, label) pair.
+    On disk they take the bytes of the texts and 8 bytes per (text, label) pair. ``filter`` lists the (row, label)
+    pairs that count neither as right nor as wrong, and ``held`` the rows that were held out for validation.
     """
 
     texts: Sequence[str]
     targets: sparse.csr_matrix
+    filter: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))  # [n, 2]
+    held: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # [m], ascending
 
     @classmethod
     def of(cls, data: Dataset) -> TrainRows:
-        """Return the train rows of a data set, including rows held out for validation."""
-        train = data.train if data.before is None else data.before.train
-        return cls(train.texts, train.targets)
+        """Return the train rows of a data set, with those of validation.
+
+        >>> from megalabel import load
+        >>> from megalabel.data.hold_out import hold_out
+        >>> data = hold_out(load("synthetic:points=300,labels=40"))
+        >>> rows = TrainRows.of(data)
+        >>> len(rows.texts), [rows.texts[row] for row in rows.held] == sorted(data.val.texts, key=rows.texts.index)
+        (240, True)
+        """
+        if data.val is None:
+            return cls(data.train.texts, data.train.targets, data.train.filter)
+        known = data.refit().train
+        places: dict[tuple[str, str], list[int]] = {}
+        for row, key in enumerate(zip(known.uids, known.texts, strict=True)):
+            places.setdefault(key, []).append(row)
+        held = [places[key].pop() for key in zip(data.val.uids, data.val.texts, strict=True)]  # of twins, any
+        return cls(known.texts, known.targets, known.filter, np.sort(np.array(held, dtype=np.int64)))
 
     def save(self, folder: Path) -> None:
         """Write a folder for :meth:`load`."""
@@ -49,13 +67,15 @@ class TrainRows:
         ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
         flat = np.frombuffer(b"".join(encoded), dtype=np.uint8)
         targets = sparse.csr_matrix(self.targets, dtype=np.float32)
-        write_part(folder, NAME, {"kind": NAME}, {"bytes": flat, "ends": ends, **pack("targets", targets)})
+        arrays: dict[str, NDArray[Any]] = {"bytes": flat, "ends": ends, "filter": self.filter, "held": self.held}
+        write_part(folder, NAME, {"kind": NAME}, arrays | pack("targets", targets))
 
     @classmethod
     def load(cls, folder: Path, content: Mapping[str, mmap] | None = None) -> TrainRows:
         """Read a folder of :meth:`save`, or what its files were when they were mapped; texts are decoded on access."""
-        _, arrays = read_part(folder, NAME, (), _ARRAYS, content=content)
-        return cls(_PackedTexts(arrays["bytes"], arrays["ends"]), unpack("targets", arrays, folder))
+        _, arrays = read_part(folder, NAME, (), [*_ARRAYS, *_MORE], _ARRAYS, content=content)
+        more = {name: arrays[name] for name in _MORE if name in arrays}
+        return cls(_PackedTexts(arrays["bytes"], arrays["ends"]), unpack("targets", arrays, folder), **more)
 
     def rows_of(self, label: int) -> NDArray[np.int64]:
         """Return the rows with a label; an empty array for labels added after training.

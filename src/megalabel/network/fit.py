@@ -17,6 +17,7 @@ from megalabel.heads.head import NGRAMS, FittedHead, FittedSettings, RowSettings
 from megalabel.heads.live import Live
 from megalabel.network.texts import TextTokens
 from megalabel.network.vectors import query_side
+from megalabel.progress import announced
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,6 +86,8 @@ def fit_heads(
     *,
     seed: int,
     say: Callable[[str], None],
+    known: Mapping[str, FittedHead] | None = None,
+    touched: NDArray[np.int64] | None = None,
 ) -> Fitted:
     """Fit the fitted heads among ``heads`` on the train rows of a data set without augmentation.
 
@@ -97,7 +100,9 @@ def fit_heads(
         network: the trained network.
         data: the data set.
         seed: random seed.
-        say: called with a line for each head.
+        say: called with a line for each head that takes longer than two seconds.
+        known: heads over the same labels, fitted on nearly the same rows, to start from.
+        touched: with ``known``, the labels whose rows have changed.
     """
     wanted = {name: settings for name, settings in heads.items() if isinstance(settings, FittedSettings)}
     encoder = None
@@ -106,11 +111,14 @@ def fit_heads(
     source = _FitData(data, seed, network, encoder)
     fitted = {}
     for name, settings in wanted.items():
-        say(f"fitting {name}")
-        fitted[name] = settings.fit(source)
+        with announced(f"fitting {name}", say):
+            if known is None or touched is None:
+                fitted[name] = settings.fit(source)
+            else:
+                fitted[name] = settings.refit(source, known[name], touched)
     train = data.train if data.before is None else data.before.train
-    known = train.without(train.filter).targets
-    counts = np.bincount(known.indices, minlength=len(data.labels)).astype(np.int64)
+    counted = train.without(train.filter).targets
+    counts = np.bincount(counted.indices, minlength=len(data.labels)).astype(np.int64)
     return Fitted(counts, fitted, encoder)
 
 

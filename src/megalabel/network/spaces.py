@@ -20,6 +20,7 @@ from megalabel.graphs import normalise, partition, pifa, random_walk
 from megalabel.heads.sparse.rows import PARTS, pack, unpack
 from megalabel.settings import Settings, one_of
 from megalabel.types import LABELS
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,9 +85,8 @@ class LabelSpace:
         assert self.members is not None
         by_label = self.members.T.tocsr()
         if np.any(np.diff(by_label.indptr) == 0):
-            raise DataError(
-                f"the label space {self.name!r} leaves out {np.sum(np.diff(by_label.indptr) == 0):,} labels"
-            )
+            missing = int(np.sum(np.diff(by_label.indptr) == 0))
+            raise DataError(f"the label space {self.name!r} leaves out {counted(missing, 'label')}")
         first: NDArray[np.int64] = by_label.indices[by_label.indptr[:-1]].astype(np.int64)
         return first
 

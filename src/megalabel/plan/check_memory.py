@@ -12,7 +12,8 @@ from megalabel.plan.changes import remedy
 from megalabel.plan.machine import Machine, gpu_memory, main_memory
 from megalabel.plan.make_plan import plan_workload
 from megalabel.plan.numbers import show_bytes
-from megalabel.plan.workload import Sizes, Workload
+from megalabel.plan.sizes import Sizes
+from megalabel.plan.workload import Workload
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset

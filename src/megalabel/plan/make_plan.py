@@ -18,8 +18,9 @@ from megalabel.plan.machine import BANDWIDTH, Machine, gpu_memory, has_gpu, main
 from megalabel.plan.memory import largest_stage
 from megalabel.plan.numbers import show_bytes
 from megalabel.plan.published import PublishedCost, nearest_published
+from megalabel.plan.sizes import Sizes
 from megalabel.plan.work import work
-from megalabel.plan.workload import Sizes, Workload
+from megalabel.plan.workload import Workload
 from megalabel.recipes.load_recipe import load_recipe
 
 if TYPE_CHECKING:
@@ -132,13 +133,13 @@ class Plan:
     @property
     def total_steps(self) -> int:
         """Steps of all epochs and stages; a refit is not counted."""
-        return sum(stage.steps * stage.recipe.training.epochs for stage in self.whole.stages())
+        return sum(stage.total_steps for stage in self.whole.stages())
 
     @property
     def total_texts(self) -> int:
         """Texts that these steps encode."""
         return sum(
-            stage.steps * stage.recipe.training.epochs * (encoder.queries + encoder.labels)
+            stage.total_steps * (encoder.queries + encoder.labels)
             for stage in self.whole.stages()
             for encoder in stage.encoders
         )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from megalabel.data.official_sets import OFFICIAL_SETS
 from megalabel.encoders.text_size import TextSize
 from megalabel.plan.memory import largest_stage
-from megalabel.plan.workload import Sizes, Workload
+from megalabel.plan.sizes import Sizes
+from megalabel.plan.workload import Workload
 from megalabel.recipes.load_recipe import load_recipe
 
 if TYPE_CHECKING:

@@ -3,76 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from megalabel.batching.settings import count_distinct
 from megalabel.cost import FLOAT
-from megalabel.data.hold_out import held_out_size
-from megalabel.encoders.text_size import TextSize
 from megalabel.errors import SettingError
 from megalabel.network.cascade import cascade_chain
 from megalabel.network.fit import make_ngrams
 from megalabel.recipes.effects import mines_once
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-    from megalabel.data.dataset import Dataset
     from megalabel.encoders.cost import EncoderCost
     from megalabel.encoders.settings import BaseEncoderSettings
+    from megalabel.encoders.text_size import TextSize
     from megalabel.heads.cost import HeadCost
     from megalabel.heads.dense import DenseSettings
+    from megalabel.plan.sizes import Sizes
     from megalabel.recipes.schema import Recipe
 
-__all__ = ["EncoderLoad", "HeadLoad", "Side", "Sizes", "Workload"]
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """A data set, as far as memory and time depend on it.
-
-    >>> Sizes(points=1000, labels=100, labels_per_point=3.0).pairs
-    3000.0
-    """
-
-    points: int  # train, validation included
-    labels: int
-    labels_per_point: float = 5.0
-    query: TextSize = field(default_factory=TextSize.of_tokens)
-    label: TextSize = field(default_factory=TextSize.of_tokens)
-    tests: int = 0  # test points
-    filtered: bool = False  # some pairs of train are neither right nor wrong
-
-    def __post_init__(self) -> None:
-        for name in ("points", "labels", "labels_per_point"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise SettingError(f"{name} is {getattr(self, name)}", remedy="it must be above 0")
-        if self.labels_per_point > self.labels:
-            what = f"labels_per_point is {self.labels_per_point:g}, more than the {self.labels:,} labels there are"
-            raise SettingError(what, remedy="give the mean number of labels per point")
-
-    @property
-    def pairs(self) -> float:
-        """Relevant pairs of point and label."""
-        return self.points * self.labels_per_point
-
-    @classmethod
-    def of(cls, data: Dataset, tokenizer: Tokenizer | None = None) -> Sizes:
-        """Measure a data set; lengths of texts from a sample."""
-        parts = [data.train] if data.val is None else [data.train, data.val]
-        points = sum(len(part) for part in parts)
-        return cls(
-            points=points,
-            labels=len(data.labels),
-            labels_per_point=max(1, sum(part.targets.nnz for part in parts)) / points,
-            query=TextSize.of(data.train.texts, tokenizer),
-            label=TextSize.of(data.labels.texts, tokenizer),
-            tests=len(data.test),
-            filtered=len(data.train.filter) > 0,
-        )
+__all__ = ["EncoderLoad", "HeadLoad", "Side", "Workload"]
 
 
 @dataclass(frozen=True)
@@ -231,15 +183,21 @@ class Workload:
 
     @cached_property
     def rows(self) -> int:
-        """Rows of an epoch, augmented ones included."""
+        """Rows of an epoch, augmented and validation ones included: what a refit has."""
+        return self._with_augmented(self.points)
+
+    def _with_augmented(self, points: int) -> int:
         augment = self.recipe.augment
-        return self.points if augment is None else augment.count_rows(self.points, self.labels)
+        return points if augment is None else augment.count_rows(points, self.labels)
+
+    @property
+    def _val(self) -> int:
+        return self.sizes.validation(self.recipe.training.validation)
 
     @property
     def validation(self) -> int:
         """Validation rows in an evaluation."""
-        held_out = held_out_size(self.points, self.recipe.training.validation)
-        return min(held_out, self.recipe.training.evaluate_on or held_out)
+        return min(self._val, self.recipe.training.evaluate_on or self._val)
 
     @property
     def batch(self) -> int:
@@ -248,13 +206,20 @@ class Workload:
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch."""
+        """Steps of an epoch; a refit, which trains on the validation rows too, has more of them."""
         return math.ceil(self._items / self.batch)
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all epochs, or ``max_steps``."""
+        training = self.recipe.training
+        total = self.steps * training.epochs
+        return total if training.max_steps is None else min(total, training.max_steps)
 
     @property
     def _items(self) -> int:
         """What an epoch goes through: rows, or labels if batches are made of them."""
-        return self.recipe.batching.items(self.rows, self.labels)
+        return self.recipe.batching.items(self._with_augmented(max(1, self.points - self._val)), self.labels)
 
     @property
     def chunk(self) -> int:

@@ -28,6 +28,7 @@ class Training(Settings):
     renamed: ClassVar[Mapping[str, str]] = {"freeze": "freeze: [encoder], a key of the recipe or of a stage"}
 
     epochs: PositiveInt
+    max_steps: PositiveInt | None = None  # training ends after them, wherever in an epoch; None: after the epochs
     encoder: OptimiserSettings  # of all encoders
     tables: OptionalOptimiser = None  # features of a bag, free vectors; None: encoder's rates (lazy_adamw)
     heads: OptionalOptimiser = None  # projections, temperature, bias; None follows encoder
@@ -40,7 +41,9 @@ class Training(Settings):
     averaging: AveragingSettings | None = None  # of the weights that are evaluated and kept; None keeps the last ones
     clip: PositiveFloat | None = None  # largest norm of all gradients together; None does not clip
     chunk_size: PositiveInt = 256  # texts whose activations are held at once
-    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1  # share of train held out if the data has no val rows
+    validation: Annotated[float, Field(ge=0, lt=1)] = (
+        0.1  # share of train held out if the data has no val rows; 0: none
+    )
     validation_like_test: bool = True  # symmetric sets: with test's share of label texts and labels per row
     evaluate_every: PositiveInt = 1  # epochs
     evaluate_on: PositiveInt | None = None  # validation rows at most, evenly spread; None takes all

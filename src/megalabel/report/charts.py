@@ -10,12 +10,15 @@ from megalabel.report.results import Curves, Line, Results
 
 __all__ = [
     "Chart", "Series", "all_charts", "calibration_chart", "frequency_charts", "learning_charts", "tail_chart",
-    "trade_off_chart",
+    "threshold_chart", "trade_off_chart",
 ]  # fmt: skip
 
 VALIDATION = ("P@1", "PSP@5")
 SECONDS = 180.0  # longer runs are drawn in minutes
+TAIL_SPAN = 5.0  # percent that each axis of the tail chart covers at least
 GREY = 7  # of the palette, for bars that others are compared with
+BEYOND = 2.5  # a chart of label sets ends at so many times the chosen labels per text
+FIGURES = {"precision": "precision", "recall": "recall", "micro F1": "micro_f1", "sample F1": "sample_f1"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Chart:
     about: str  # how to read it, in one or two sentences
     groups: tuple[str, ...] = ()  # of bars
     keys: tuple[Series, ...] = ()  # legend entries, if these are not the series
+    span: float = 0.0  # what each axis covers at least, so that small differences look small
 
     @property
     def legend(self) -> tuple[Series, ...]:
@@ -87,7 +91,8 @@ def learning_charts(runs: Sequence[Results]) -> list[Chart]:
             for metric in VALIDATION
         ]
     about = {
-        "loss": "Different losses have different scales: compare the shapes of the lines, not their heights.",
+        "loss": "Different losses have different scales: compare the shapes of the lines, not their heights."
+        + (" Gaps are pauses, in which negatives are mined or validation rows are searched." if timed else ""),
         "validation": _what_is_validated(runs),
     }
     charts.insert(0, ("loss", "Training loss", "loss", losses))
@@ -181,9 +186,12 @@ def tail_chart(runs: Sequence[Results]) -> Chart | None:
     )
     about = (
         "A fused model ranks by probability times inverse propensity to the power of tail; tail can be chosen at "
-        "prediction time and is written beside each point. Values above 0 favour rare labels."
+        "prediction time and is written beside each point. Values above 0 favour rare labels. Both axes cover equally "
+        f"much, at least {TAIL_SPAN:g} points."
     )
-    return Chart("point", "tail", "P@5 against PSP@5 by tail", "P@5", "PSP@5", series, about) if series else None
+    if not series:
+        return None
+    return Chart("point", "tail", "P@5 against PSP@5 by tail", "P@5", "PSP@5", series, about, span=TAIL_SPAN)
 
 
 def calibration_chart(runs: Sequence[Results]) -> Chart | None:
@@ -221,9 +229,36 @@ def calibration_chart(runs: Sequence[Results]) -> Chart | None:
     return Chart("bar", "calibration", title, x_label, "percent", series, about, groups)
 
 
+def threshold_chart(runs: Sequence[Results]) -> Chart | None:
+    """Return precision, recall and F1 of the labels above a threshold over their number, or micro F1 of every run.
+
+    None if no run has a threshold.
+    """
+    chosen = [(number, run.name, sets) for number, run in enumerate(runs) if (sets := run.best.get("threshold"))]
+    if not chosen:
+        return None
+    series = []
+    for number, name, sets in chosen:
+        end = max(BEYOND * sets["labels_per_text"], 2.0)
+        curve = [point for point in sets["curve"] if point["labels_per_text"] <= end]
+        for colour, (title, key) in enumerate(FIGURES.items() if len(runs) == 1 else [(name, "micro_f1")]):
+            points = sorted({(point["labels_per_text"], point[key]) for point in curve})
+            if points:
+                x, y = zip(*points, strict=True)
+                series.append(Series(title, x, y, colour if len(runs) == 1 else number))
+        mark = "chosen" if len(runs) == 1 else f"{name}, chosen"
+        series.append(Series(mark, (sets["labels_per_text"],), (sets["micro_f1"],), GREY if len(runs) == 1 else number))
+    about = (
+        "Every point is a threshold: the higher it is, the fewer labels a text gets, and the more of them are correct. "
+        f"The chosen one was best for {chosen[0][2]['goal']} on validation texts; these are the rows of this report."
+    )
+    what = "Labels above a threshold" if len(runs) == 1 else "Micro F1 of the labels above a threshold"
+    return Chart("line", "threshold", what, "labels per text", "percent", tuple(series), about)
+
+
 def all_charts(runs: Sequence[Results]) -> list[Chart]:
     """Return all charts of a page, in its order."""
-    single = [trade_off_chart(runs), tail_chart(runs), calibration_chart(runs)]
+    single = [trade_off_chart(runs), tail_chart(runs), calibration_chart(runs), threshold_chart(runs)]
     return [*(chart for chart in single if chart is not None), *frequency_charts(runs), *learning_charts(runs)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 import warnings
@@ -28,6 +29,7 @@ WIDTH = 480  # points; one point is one CSS pixel where the page shows the chart
 LEFT, RIGHT, TOP, BOTTOM = 62, 20, 14, 48  # margins around the axes
 TITLE, ENTRY = 24, 17  # height of the title (PNG only) and of one line of the legend
 TEXT, VALUE = 12.0, 10.5  # font sizes
+DIGIT = 7.0  # width of a digit of a value, with its share of the space between two values
 CHARACTER = 7.2  # width of a character, on average, to lay out the legend
 DPI = 150  # of PNG files
 LABELLED_BARS = 15  # more bars than this have no value on top
@@ -147,7 +149,7 @@ def _line_marks(chart: Chart, axes: Axes) -> Tooltips:
             markersize=6, markeredgewidth=0, gid=key, clip_on=False, **_colour(series),
         )  # fmt: skip
         if marked:
-            points = zip(series.x, series.y, strict=True)
+            points = [(x, y) for x, y in zip(series.x, series.y, strict=True) if not math.isnan(y)]  # NaN is a gap
             tooltips[key] = [f"{series.name}: {y:.4g} at {x:,.4g} {chart.x_label}" for x, y in points]
     return tooltips
 
@@ -162,6 +164,7 @@ def _bar_marks(chart: Chart, axes: Axes) -> Tooltips:
     slot = axes.get_window_extent().width / count
     width = min(0.82 / len(chart.series), 46 / slot)
     gap = min(1.0, width * slot / 8) / slot
+    longest = [f"{y:.1f}" for series in chart.series for y in series.y]
     tooltips = {}
     for number, series in enumerate(chart.series):
         shift = width * (number - (len(chart.series) - 1) / 2)
@@ -170,8 +173,12 @@ def _bar_marks(chart: Chart, axes: Axes) -> Tooltips:
             key = f"bar-{number}-{x:g}"
             bar.set_gid(key)
             tooltips[key] = [f"{series.name}, {chart.groups[int(x)]}: {y:.2f}"]
-        if len(chart.series) * count <= LABELLED_BARS:
-            axes.bar_label(bars, [f"{y:.1f}" for y in series.y], fontsize=VALUE, padding=2, color=LIGHT_THEME["text"])
+        values = [f"{y:.1f}" for y in series.y]
+        if len(chart.series) * count <= LABELLED_BARS and width * slot >= VALUE:
+            fits = width * slot >= max(map(len, longest)) * DIGIT
+            axes.bar_label(
+                bars, values, fontsize=VALUE, padding=2, rotation=0 if fits else 90, color=LIGHT_THEME["text"]
+            )
     return tooltips
 
 
@@ -215,12 +222,22 @@ def _write_marks(series: Series, axes: Axes) -> None:
 
 def _set_axes(chart: Chart, axes: Axes) -> None:
     """Set limits and ticks of both axes; lines start at 0, where training began."""
-    across = axis_ticks([x for series in chart.series for x in series.x], zero=chart.kind == "line")
-    up = axis_ticks([y for series in chart.series for y in series.y])
+    columns, rows = ([x for series in chart.series for x in series.x], [y for series in chart.series for y in series.y])
+    if chart.span:
+        span = max(chart.span, *(max(values) - min(values) for values in (columns, rows)))
+        columns, rows = ([*values, *_around(values, span)] for values in (columns, rows))
+    across = axis_ticks(columns, zero=chart.kind == "line")
+    up = axis_ticks([y for y in rows if not math.isnan(y)])
     axes.set_xlim(across[0], across[-1])
     axes.set_ylim(up[0], up[-1])
     axes.set_xticks(across, [f"{tick:,g}" for tick in across])
     axes.set_yticks(up, [f"{tick:g}" for tick in up])
+
+
+def _around(values: Sequence[float], span: float) -> tuple[float, float]:
+    """Return the ends of an interval of this length around percentages, within 0 to 100 as far as it can be."""
+    low = max(0.0, min((min(values) + max(values) - span) / 2, 100.0 - span))
+    return low, low + span
 
 
 def axis_ticks(values: Sequence[float], *, zero: bool = False) -> list[float]:

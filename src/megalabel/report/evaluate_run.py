@@ -62,7 +62,7 @@ def evaluate_run(
         raise
     for line in matched.notes:
         say(line)
-    model = model.showing(matched)
+    model = model.hiding(matched.hidden)
     rows = _spread(matched.split)
     chosen = matched.split.rows(rows)
     begin = time.perf_counter()
@@ -130,7 +130,8 @@ def measure_fusion(model: Model, matched: Matched) -> tuple[dict[str, Any] | Non
 
     Calibration is the expected calibration error over the five most probable labels of each text, in points, and for
     each of ten bins of probability the number of labels, their mean probability and the share that is correct. The
-    trade-off lists the metrics at several values of ``tail``. The heads score the rows once for all of it.
+    trade-off lists the metrics at several values of ``tail``. The heads score the rows once for all of it. A fusion
+    that is not calibrated has only the trade-off.
     """
     if model.fusion is None:
         return None, []
@@ -147,6 +148,8 @@ def measure_fusion(model: Model, matched: Matched) -> tuple[dict[str, Any] | Non
         trade_off.append(
             {"tail": tail, **{name: report.metrics[name] for name in TAIL_METRICS if name in report.metrics}}
         )
+    if model.fusion.calibration is None:
+        return None, trade_off
     return _calibration(np.clip(first.scores[valid].astype(np.float64), 0, 1), correct[valid]), trade_off
 
 

@@ -14,6 +14,7 @@ from megalabel.report.charts import (
     frequency_charts,
     learning_charts,
     tail_chart,
+    threshold_chart,
     trade_off_chart,
 )
 from megalabel.report.draw_chart import WIDTH, draw_svg
@@ -26,7 +27,9 @@ from megalabel.report.tables import (
     metrics_table,
     recipe_table,
     tail_table,
+    threshold_table,
 )
+from megalabel.wording import counted
 
 __all__ = ["choose_samples", "make_page"]
 
@@ -45,6 +48,7 @@ def make_page(runs: Sequence[Results]) -> str:
         "Metrics": _metrics(runs),
         "P against PSP": _trade_off(runs),
         "Calibration": _calibration(runs),
+        "Number of labels": _number_of_labels(runs),
         "Label frequency": _frequency(runs),
         "Learning curves": _figures(learning_charts(runs)),
         "Size and speed": _costs(runs),
@@ -77,7 +81,8 @@ def _title(runs: Sequence[Results]) -> str:
 
 def _facts(runs: Sequence[Results]) -> str:
     report = runs[0].best
-    facts = f"{report['rows']:,} {runs[0].data['split']} texts, {report['labels']:,} labels. All metrics in percent."
+    texts = counted(report["rows"], f"{runs[0].data['split']} text")
+    facts = f"{texts}, {counted(report['labels'], 'label')}. All metrics in percent."
     constants = report["propensity"]
     if constants and constants["A"] is not None:
         facts += f" Propensities with A = {constants['A']:g}, B = {constants['B']:g}, N = {constants['points']:,}."
@@ -101,6 +106,11 @@ def _calibration(runs: Sequence[Results]) -> str:
     if chart is None or table is None:
         return ""
     return f"{_figures([chart])}<details><summary>The same as a table</summary>{table.html()}</details>"
+
+
+def _number_of_labels(runs: Sequence[Results]) -> str:
+    chart, table = threshold_chart(runs), threshold_table(runs)
+    return "" if chart is None or table is None else f"{table.html()}{_figures([chart])}"
 
 
 def _frequency(runs: Sequence[Results]) -> str:

@@ -13,6 +13,7 @@ from megalabel.plan import plan
 from megalabel.plan.machine import measured_flops
 from megalabel.recipes.load_recipe import list_recipes, load_recipe
 from megalabel.recipes.published import Published, load_published
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     import torch
@@ -180,7 +181,7 @@ def _differences(official: OfficialSet, data: Dataset | None) -> list[str]:
     differences = []
     train = len(data.train) + (0 if data.val is None else len(data.val))
     if (len(data.labels), train, len(data.test)) != (official.labels, official.train, official.test):
-        sizes = f"{len(data.labels):,} labels, {train:,} train and {len(data.test):,} test points"
+        sizes = f"{counted(len(data.labels), 'label')}, {train:,} train and {counted(len(data.test), 'test point')}"
         differences.append(f"{official.name} has {official.size}, this data {sizes}")
     if official.filtered and not len(data.test.filter):
         differences.append("the test points have no filter pairs; put filter_labels_test.txt beside the data")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from megalabel.documents import read_json
 from megalabel.errors import DataError
@@ -20,7 +24,9 @@ __all__ = ["Curves", "Line", "Results", "model_folder", "read_log_of", "read_res
 FORMAT = 2  # of evaluation.json
 FILE = "evaluation.json"
 KEYS = ("data", "heads", "weights", "facts", "samples", "calibration", "trade_off")
-POINTS = 120  # largest number of points of a line; longer ones are averaged
+POINTS = 120  # points of a line; longer ones are averaged
+PAUSE = 5.0  # a step that takes so many times the median began with a pause,
+SEEN = 0.01  # if that is so much of the whole line
 
 Record = Mapping[str, Any]
 Line = list[tuple[float, float]]
@@ -139,15 +145,23 @@ class Curves:
         return list(dict.fromkeys(record["phase"] for record in self.records if "loss" in record))
 
     def loss(self, phase: str, *, timed: bool = False) -> Line:
-        """Return the training loss of a phase; neighbours are averaged, so that there are at most 120 points."""
+        """Return the training loss of a phase; neighbours are averaged, so that there are about 120 points.
+
+        Over seconds, a point without a value (NaN) marks a pause: training waits while negatives are mined, texts are
+        clustered or validation rows are searched.
+        """
         steps = [
             (_position(record, timed), float(record["loss"]))
             for record in self.records
             if record["phase"] == phase and record.get("loss") is not None
         ]
         size = -(-len(steps) // POINTS) or 1
-        blocks = [steps[start : start + size] for start in range(0, len(steps), size)]
-        return [(block[-1][0], sum(value for _, value in block) / len(block)) for block in blocks]
+        line: Line = []
+        for part in _between_pauses(steps) if timed else [steps]:
+            blocks = [part[start : start + size] for start in range(0, len(part), size)]
+            line += [(part[0][0], math.nan)] if line else []
+            line += [(block[-1][0], sum(value for _, value in block) / len(block)) for block in blocks]
+        return line
 
     def validation(self, metric: str, *, timed: bool = False) -> Line:
         """Return a metric on validation rows during the training that selects."""
@@ -176,6 +190,17 @@ class Curves:
     def _validated(self, metric: str) -> list[Record]:
         select = [record for record in self.records if record["phase"] == "select" and "val" in record]
         return [record for record in select if record["val"].get(metric) is not None]
+
+
+def _between_pauses(steps: Line) -> list[Line]:
+    """Cut a line over seconds before every step that took far longer than others, and long enough to be seen."""
+    if len(steps) < 3:
+        return [steps]
+    seconds = np.array([second for second, _ in steps])
+    taken = np.diff(seconds)
+    long = np.maximum(PAUSE * np.median(taken), (seconds[-1] - seconds[0]) * SEEN)
+    ends = [0, *(np.flatnonzero(taken > long) + 1).tolist(), len(steps)]
+    return [steps[start:end] for start, end in pairwise(ends)]
 
 
 def _position(record: Record, timed: bool) -> float:

@@ -21,6 +21,7 @@ __all__ = [
     "recipe_diff",
     "recipe_table",
     "tail_table",
+    "threshold_table",
 ]
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "coverage@5")
@@ -114,6 +115,24 @@ def bins_table(runs: Sequence[Results], key: str) -> Table:
     header += [f"{k} {name}" for k in ("P@1", "P@5") for name in reports]
     title = {"bins": "equal volume", "groups": "fixed limits"}[key]
     return Table(f"Parts of P@k by label frequency, {title}", header, rows)
+
+
+def threshold_table(runs: Sequence[Results]) -> Table | None:
+    """Return the threshold of every run and the figures of the labels above it; None if no run has one."""
+    columns = {
+        "precision": "precision", "recall": "recall", "micro F1": "micro_f1", "sample F1": "sample_f1",
+        "macro F1": "macro_f1", "labels per text": "labels_per_text", "texts without a label, %": "empty",
+    }  # fmt: skip
+    rows = []
+    for run in runs:
+        if (sets := run.best.get("threshold")) is not None:
+            first = [*([run.name] if len(runs) > 1 else []), f"{sets['value']:.4g}", sets["goal"]]
+            for part, figures in ((run.data["split"], sets), ("validation", sets["validation"])):
+                rows.append([*first, part, *(f"{figures[key]:.2f}" for key in columns.values())])
+    if not rows:
+        return None
+    names = [*(["run"] if len(runs) > 1 else []), "threshold", "chosen for", "rows"]
+    return Table("Labels with a score above the threshold", [*names, *columns], rows, names=len(names))
 
 
 def calibration_table(runs: Sequence[Results]) -> Table | None:

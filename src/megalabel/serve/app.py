@@ -14,6 +14,7 @@ from starlette.routing import Match
 
 from megalabel._version import __version__
 from megalabel.errors import MegalabelError
+from megalabel.serve.annif import add_annif_routes
 from megalabel.serve.engine import Engine
 from megalabel.serve.middleware import RequestGuard
 from megalabel.serve.responses import Problem, json_bytes
@@ -60,6 +61,8 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
     app.state.engine = engine
     app.router.route_class = JsonRoute
     add_routes(app, engine)
+    if engine.settings.annif is not None:
+        add_annif_routes(app, engine)
     app.add_middleware(RequestGuard, engine=engine)
     _add_openapi(app, engine)
     _add_exception_handlers(app)
@@ -144,8 +147,8 @@ def _add_limits(schemas: dict[str, Any], engine: Engine) -> None:
     schemas["RemoveLabels"]["properties"]["uids"]["uniqueItems"] = True
     schemas["RenameLabel"]["properties"]["text"] |= text_limit | not_blank
     explain["text"] |= text_limit
-    for body in (predict, explain):
-        body["k"]["maximum"] = settings.k
+    for k in (predict["k"]["anyOf"][0], explain["k"]):
+        k["maximum"] = settings.k
     predict["heads"]["enum"] = engine.heads
     if engine.model.fusion is None:
         predict["tail"] = {**predict["tail"], "anyOf": [{"type": "null"}]}

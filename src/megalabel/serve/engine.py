@@ -6,22 +6,28 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from megalabel._version import __version__
 from megalabel.errors import MegalabelError, WriteError
+from megalabel.model.cut import Cut, make_cut
 from megalabel.model.journal import Journal
 from megalabel.model.snapshot import Snapshot
 from megalabel.serve.batcher import Batcher, Job, JobPart, QueueFullError
 from megalabel.serve.metrics import Metrics
 from megalabel.serve.responses import Problem, json_bytes
 from megalabel.serve.saver import Saver
+from megalabel.serve.schemas import LabelOrder
 from megalabel.serve.settings import Settings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from megalabel.model import Explanation, Model
+    from megalabel.serve.schemas import Predict
 
 __all__ = ["Engine"]
 
@@ -91,6 +97,14 @@ class Engine:
             _log.warning("stopped at once; %s", self.journal.where())
         self.journal.close()
 
+    def cut(self, body: Predict) -> Cut:
+        """Return how many labels of each text answer a request."""
+        cut = make_cut(
+            self.model, body.k, goal=body.goal, precision=body.precision, min_score=body.min_score,
+            heads=body.heads, tail=body.tail,
+        )  # fmt: skip
+        return replace(cut, k=min(cut.k, self.settings.k))
+
     def predict(self, job: Job) -> asyncio.Future[list[bytes]]:
         """Return the labels of each text as JSON; raises a Problem if the queue is full."""
         self._enqueue(lambda: self.batcher.put(job))
@@ -147,12 +161,17 @@ class Engine:
 
         return self._change(work)
 
-    def labels(self, words: str | None, offset: int, limit: int) -> asyncio.Future[dict[str, Any]]:
-        """Return labels with their training frequency."""
+    def labels(
+        self, words: str | None, offset: int, limit: int, sort: LabelOrder = "id"
+    ) -> asyncio.Future[dict[str, Any]]:
+        """Return labels with their training frequency; labels with equally many training points by id."""
 
         def work() -> dict[str, Any]:
             snapshot = Snapshot.of(self.model)
             ids = snapshot.find(words)
+            if sort != "id":
+                points = snapshot.points(ids)
+                ids = ids[np.argsort(-points if sort == "most" else points, kind="stable")]
             page = ids[offset : offset + limit]
             rows = zip(page.tolist(), snapshot.points(page).tolist(), strict=True)
             labels = [_label_row(snapshot, label) | _frequency_row(points) for label, points in rows]
@@ -174,6 +193,7 @@ class Engine:
             "heads": model.heads,
             "fused": model.fusion is not None,
             "tail": None if model.fusion is None else model.tail,
+            "threshold": None if model.thresholds is None else model.thresholds.to_dict(),
             "limits": {
                 "texts": settings.texts,
                 "k": settings.k,

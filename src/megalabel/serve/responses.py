@@ -60,17 +60,22 @@ class JsonResponse(Response):
 class RowsResponse(Response):
     """``{"predictions": [row, row, ...]}``, sent in chunks so that a large answer is never copied in memory.
 
+    The threshold that the rows were cut at, if there is one, follows under ``threshold``.
+
     >>> response = RowsResponse([b"[1]", b"[2]"])
     >>> b"".join(response.chunks()), response.headers["content-length"]
     (b'{"predictions":[[1],[2]]}', '25')
+    >>> b"".join(RowsResponse([b"[1]"], {"value": 0.5}).chunks())
+    b'{"predictions":[[1]],"threshold":{"value":0.5}}'
     """
 
     media_type = "application/json"
 
-    def __init__(self, rows: Sequence[bytes]) -> None:
+    def __init__(self, rows: Sequence[bytes], threshold: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self.rows = rows
-        size = sum(map(len, rows)) + max(0, len(rows) - 1) + len('{"predictions":[]}')
+        self.end = b"]}" if threshold is None else b'],"threshold":' + json_bytes(threshold) + b"}"
+        size = sum(map(len, rows)) + max(0, len(rows) - 1) + len('{"predictions":[') + len(self.end)
         self.headers["content-length"] = str(size)
 
     def chunks(self) -> Iterator[bytes]:
@@ -83,7 +88,7 @@ class RowsResponse(Response):
             if index:
                 chunk += b","
             chunk += row
-        yield bytes(chunk + b"]}")
+        yield bytes(chunk + self.end)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""

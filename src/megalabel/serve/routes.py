@@ -23,6 +23,7 @@ from megalabel.serve.schemas import (
     Failure,
     Health,
     LabelList,
+    LabelOrder,
     ModelInfo,
     NamedLabel,
     Predict,
@@ -39,7 +40,7 @@ from megalabel.serve.validation import (
     check_uids,
 )
 
-__all__ = ["add_routes"]
+__all__ = ["add_routes", "failures", "wait_for"]
 
 Result = TypeVar("Result")
 
@@ -53,6 +54,9 @@ Find = Annotated[
 ]
 Offset = Annotated[int, Query(description="Labels to skip.", ge=0, le=_MAX_OFFSET)]
 Limit = Annotated[int, Query(description="Labels to return at most.", ge=1, le=1_000)]
+Sort = Annotated[
+    LabelOrder, Query(description="`id`, or the labels with the `most` or the `fewest` training points first.")
+]
 
 _FAILURES = {
     400: "The request or its body cannot be parsed.",
@@ -91,25 +95,26 @@ def add_routes(app: FastAPI, engine: Engine) -> None:
 def _add_predictions(app: FastAPI, engine: Engine) -> None:
     settings = engine.settings
 
-    @app.post("/predict", response_model=Predictions, responses=_failures(_NOT_JSON), summary="Predict labels")
+    @app.post("/predict", response_model=Predictions, responses=failures(_NOT_JSON), summary="Predict labels")
     async def predict(body: Predict, request: Request) -> Response:
-        """Return the best labels of each text.
+        """Return the labels of each text above the threshold of the model, or with `k` the best.
 
         Texts of concurrent requests are answered in one batch.
         """
         check_predict(body, settings, engine.heads, engine.model.fusion is not None)
-        job = Job(body.texts, body.k, body.heads, body.tail, body.details, body.min_score)
-        rows = await _wait_for(engine.predict(job), request, settings.timeout)
-        return RowsResponse(rows)
+        cut = engine.cut(body)
+        job = Job(body.texts, cut.k, body.heads, body.tail, body.details, cut.least)
+        rows = await wait_for(engine.predict(job), request, settings.timeout)
+        return RowsResponse(rows, None if cut.threshold is None else cut.threshold.brief())
 
-    explain_failures = _failures(_NOT_JSON, _UNKNOWN_UID)
+    explain_failures = failures(_NOT_JSON, _UNKNOWN_UID)
 
     @app.post("/explain", response_model=Explanation, responses=explain_failures, summary="Explain a label")
     async def explain(body: Explain, request: Request) -> Response:
         """Explain why a label fits a text: the score of each head, the nearest training texts, related labels."""
         check_explain(body, settings)
         answer = engine.explain(body.text, body.label, body.k)
-        return JsonResponse(await _wait_for(answer, request, settings.timeout))
+        return JsonResponse(await wait_for(answer, request, settings.timeout))
 
 
 def _add_labels(app: FastAPI, engine: Engine) -> None:
@@ -118,14 +123,16 @@ def _add_labels(app: FastAPI, engine: Engine) -> None:
     label_path = "/labels/{uid:uid}"
 
     async def respond(request: Request, answer: asyncio.Future[dict[str, Any]], status: int = 200) -> Response:
-        return JsonResponse(await _wait_for(answer, request, settings.timeout), status)
+        return JsonResponse(await wait_for(answer, request, settings.timeout), status)
 
-    @app.get("/labels", response_model=LabelList, responses=_failures(), summary="List and search labels")
-    async def labels(request: Request, find: Find = None, offset: Offset = 0, limit: Limit = 50) -> Response:
-        """Return labels in the order of their ids."""
-        return await respond(request, engine.labels(find, offset, limit))
+    @app.get("/labels", response_model=LabelList, responses=failures(), summary="List and search labels")
+    async def labels(
+        request: Request, find: Find = None, offset: Offset = 0, limit: Limit = 50, sort: Sort = "id"
+    ) -> Response:
+        """Return labels with their training points, a page at a time."""
+        return await respond(request, engine.labels(find, offset, limit, sort))
 
-    added = _failures(_NOT_JSON, _NOT_SAVED)
+    added = failures(_NOT_JSON, _NOT_SAVED)
 
     @app.post("/labels", response_model=Added, status_code=201, responses=added, summary="Add labels")
     async def add(body: AddLabels, request: Request) -> Response:
@@ -133,7 +140,7 @@ def _add_labels(app: FastAPI, engine: Engine) -> None:
         check_labels(body.texts, body.uids, settings)
         return await respond(request, engine.add(body.texts, body.uids), 201)
 
-    changed = _failures(_NOT_JSON, _UNKNOWN_UID, _NOT_SAVED)
+    changed = failures(_NOT_JSON, _UNKNOWN_UID, _NOT_SAVED)
 
     @app.delete("/labels", response_model=Removed, responses=changed, summary="Remove labels")
     async def remove(body: RemoveLabels, request: Request) -> Response:
@@ -141,7 +148,7 @@ def _add_labels(app: FastAPI, engine: Engine) -> None:
         check_uids(body.uids, settings)
         return await respond(request, engine.remove(body.uids))
 
-    removed = _failures(_UNKNOWN_UID, _NOT_SAVED)
+    removed = failures(_UNKNOWN_UID, _NOT_SAVED)
 
     @app.delete(label_path, response_model=Removed, responses=removed, summary="Remove a label")
     async def remove_one(uid: Uid, request: Request) -> Response:
@@ -156,17 +163,17 @@ def _add_labels(app: FastAPI, engine: Engine) -> None:
 
 
 def _add_status(app: FastAPI, engine: Engine) -> None:
-    @app.get("/model", response_model=ModelInfo, responses=_failures(), summary="Describe the model")
+    @app.get("/model", response_model=ModelInfo, responses=failures(), summary="Describe the model")
     async def model() -> Response:
         """Return facts about the model, and the limits of a request."""
         return JsonResponse(engine.info())
 
-    @app.get("/health", response_model=Health, responses=_failures(), summary="Check health")
+    @app.get("/health", response_model=Health, responses=failures(), summary="Check health")
     async def health() -> Response:
         """Return 200 while the server is up, 503 once it is stopping."""
         return JsonResponse({"status": "ok"})
 
-    @app.get("/metrics", response_class=Response, responses=_failures() | {200: _METRICS}, summary="Read metrics")
+    @app.get("/metrics", response_class=Response, responses=failures() | {200: _METRICS}, summary="Read metrics")
     async def metrics() -> Response:
         """Return metrics in the Prometheus text format."""
         return Response(engine.metrics.render(), media_type=_METRICS_TYPE)
@@ -216,7 +223,7 @@ class _PageFiles(StaticFiles):
         return response
 
 
-def _failures(*more: dict[int, str]) -> dict[int | str, dict[str, Any]]:
+def failures(*more: dict[int, str]) -> dict[int | str, dict[str, Any]]:
     """Return the errors of a route, for the OpenAPI document: those of every route, and more."""
     descriptions = dict(_FAILURES)
     for statuses in more:
@@ -224,7 +231,7 @@ def _failures(*more: dict[int, str]) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Failure, "description": text} for status, text in sorted(descriptions.items())}
 
 
-async def _wait_for(answer: asyncio.Future[Result], request: Request, seconds: float) -> Result:
+async def wait_for(answer: asyncio.Future[Result], request: Request, seconds: float) -> Result:
     """Return the answer. Cancel it after a timeout (Problem) or if the client disconnects (ClientDisconnect)."""
     disconnected = asyncio.ensure_future(_disconnect(request))
     futures: set[asyncio.Future[Any]] = {answer, disconnected}

@@ -13,6 +13,7 @@ __all__ = [
     "Failure",
     "Health",
     "LabelList",
+    "LabelOrder",
     "ModelInfo",
     "NamedLabel",
     "Predict",
@@ -41,12 +42,24 @@ class Predict(_Request):
     """Texts to predict labels for."""
 
     texts: Texts = Field(description="The texts.", examples=[["inverse of a square matrix"]])
-    k: Integer = Field(5, ge=1, description="Labels per text, best first; all labels if the model has fewer.")
+    k: Annotated[Integer, Field(ge=1)] | None = Field(
+        None,
+        description="Labels per text, best first; all labels if the model has fewer. Omitted: the labels above the "
+        "threshold of the model, see `threshold` of `GET /model`; the five best if it has none.",
+    )
+    goal: Literal["micro-f1", "sample-f1", "macro-f1"] | None = Field(
+        None, description="Without `k`: what the threshold is chosen for; `micro-f1` by default."
+    )
+    precision: float | None = Field(
+        None, gt=0, le=1, description="Without `k`: choose the threshold for this precision on validation texts."
+    )
     heads: StrictStr = Field("all", description="`all`, or the name of one head.")
     tail: float | None = Field(
         None, ge=0, le=1, description="Fused models only: 0 ranks by probability, 1 by propensity-scored gain."
     )
-    min_score: float | None = Field(None, description="Omit labels with a lower score.")
+    min_score: float | None = Field(
+        None, description="Omit labels with a lower score; without `k`, the threshold itself."
+    )
     details: bool = Field(False, description="Add training frequency and per-head scores to each label.")
 
 
@@ -80,6 +93,7 @@ class Explain(_Request):
 
 
 Frequency = Literal["head", "torso", "tail", "unseen"]
+LabelOrder = Literal["id", "most", "fewest"]
 
 
 class NamedLabel(BaseModel):
@@ -106,20 +120,30 @@ class PredictedLabel(NamedLabel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{**_LABEL, "score": 0.81}]})
 
-    score: float = Field(description="A calibrated probability if the model is fused.")
+    score: float = Field(
+        description="A probability if the model is fused; calibrated if it had enough validation texts."
+    )
     points: int = Field(0, description="Training points.")
     frequency: Frequency = "unseen"
     heads: dict[str, float | None] = Field({}, description="The score from each head.")
+
+
+class UsedThreshold(BaseModel):
+    """The threshold that an answer was cut at."""
+
+    value: float = Field(description="Labels have at least this score.")
+    goal: str = Field(description="What it was chosen for on validation texts.", examples=["micro-f1"])
 
 
 class Predictions(BaseModel):
     """The labels of each text, best first, in the order of the texts."""
 
     predictions: list[list[PredictedLabel]]
+    threshold: UsedThreshold | None = Field(None, description="Only if the model's threshold chose the labels.")
 
 
 class LabelList(BaseModel):
-    """Labels in the order of their ids."""
+    """A page of labels."""
 
     total: int = Field(description="Number of matching labels.")
     labels: list[ListedLabel]
@@ -146,14 +170,35 @@ class Limits(BaseModel):
     text_characters: int
 
 
+class ThresholdPoint(BaseModel):
+    """What a threshold does on validation texts; all but `threshold` and `labels_per_text` in percent."""
+
+    threshold: float
+    precision: float
+    recall: float
+    micro_f1: float
+    sample_f1: float
+    macro_f1: float
+    labels_per_text: float
+    empty: float = Field(description="Texts without a label.")
+
+
+class StoredThreshold(UsedThreshold):
+    """The threshold for requests without `k`, and what others do."""
+
+    rows: int = Field(description="Validation texts it was chosen on.")
+    curve: list[ThresholdPoint] = Field(description="Highest threshold first.")
+
+
 class ModelInfo(BaseModel):
     """The served model."""
 
     name: str = Field(description="The name of its recipe.")
     labels: int = Field(description="Number of labels.")
     heads: list[str]
-    fused: bool = Field(description="Scores are calibrated probabilities.")
+    fused: bool = Field(description="Scores are probabilities, calibrated if there were enough validation texts.")
     tail: float | None = Field(description="Default of `tail`; null if the model is not fused.")
+    threshold: StoredThreshold | None = Field(description="For requests without `k`; null if the model has none.")
     limits: Limits
     version: str = Field(description="Version of megalabel.")
     read_only: bool = Field(description="Labels cannot be changed.")

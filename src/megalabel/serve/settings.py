@@ -7,7 +7,7 @@ from pathlib import Path
 
 from megalabel.errors import SettingError
 
-__all__ = ["LOOPBACK", "Settings"]
+__all__ = ["LOOPBACK", "Settings", "project_id"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -45,6 +45,8 @@ class Settings:
     hosts: tuple[str, ...] = LOOPBACK  # allowed Host names; "*" allows any
     any_address: bool = False  # also allow numeric addresses as Host
     log_requests: bool = False
+    annif: str | None = None  # offer the routes of Annif's API, with this as the id of the project
+    language: str = "en"  # of the labels, for these routes
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -57,3 +59,16 @@ class Settings:
             raise SettingError("labels cannot be both saved and read-only", remedy="omit --save or --read-only")
         if self.api_key is not None and not self.api_key.isascii():
             raise SettingError("an API key must be ASCII", remedy="choose another key")
+
+
+def project_id(name: str) -> str:
+    """Return the id of a project named after a run.
+
+    Annif finds the project of an endpoint by dropping ``/suggest`` from its address, so no id begins with that.
+
+    >>> project_id("my run, 2"), project_id("suggest")
+    ('my-run-2', 'run-suggest')
+    """
+    kept = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else " " for char in name)
+    name = "-".join(kept.split()) or "megalabel"
+    return f"run-{name}" if name.startswith("suggest") else name

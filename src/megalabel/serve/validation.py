@@ -104,7 +104,8 @@ def validation_problem(errors: Sequence[Mapping[str, Any]], body_keys: Sequence[
 def check_predict(body: Predict, settings: Settings, heads: Sequence[str], fused: bool) -> None:
     """Raise a Problem if the model cannot answer the request, or the request exceeds a limit."""
     _check_texts(body.texts, settings)
-    _check_k(body.k, settings)
+    if body.k is not None:
+        _check_k(body.k, settings)
     if body.heads not in heads:
         name = _shorten(body.heads)
         raise Problem(422, f"this model has no head {name!r}; {nearest(name, heads)}", where="heads")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from megalabel.errors import DataError
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
@@ -17,7 +18,10 @@ __all__ = ["check_labels"]
 
 
 def check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> None:
-    """Refuse labels without text if a head reads it; warn of labels that free vectors cannot learn."""
+    """Refuse labels without text if a head reads it; warn of texts that occur twice, and of labels without points."""
+    if twice := len(data.labels) - len(set(data.labels.texts)):
+        verb = "has" if twice == 1 else "have"
+        say(f"{counted(twice, 'label')} {verb} the text of an earlier one; no head can tell them apart by text")
     reading = [name for name, head in recipe.heads.items() if head.reads_text]
     if not reading:
         if recipe.augment is not None and recipe.augment.kind == "gandalf":

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from megalabel.progress import LINE_SECONDS
+from megalabel.progress import LINE_SECONDS, QUIET_SECONDS
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,7 +27,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 @contextmanager
-def display(*, total_steps: int, epochs: int, title: str = "") -> Iterator[Display]:
+def display(*, total_steps: int, epochs: int, epoch_steps: int | None = None, title: str = "") -> Iterator[Display]:
     """Show a run while the block runs; call the methods of :class:`Display` for every step and evaluation.
 
     On a terminal: a bar with epoch, step, loss and its curve, texts per second, memory and
@@ -43,7 +44,7 @@ def display(*, total_steps: int, epochs: int, title: str = "") -> Iterator[Displ
     else:
         terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         kind = LiveDisplay if terminal else PlainDisplay
-    show = kind(total_steps, epochs, title)
+    show = kind(total_steps, epochs, title, epoch_steps=epoch_steps)
     complete = False
     show.open()
     try:
@@ -61,9 +62,15 @@ class Display:
     """
 
     def __init__(
-        self, total_steps: int, epochs: int, title: str = "", clock: Callable[[], float] = time.monotonic
+        self,
+        total_steps: int,
+        epochs: int,
+        title: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        epoch_steps: int | None = None,
     ) -> None:
         self.total_steps, self.epochs, self.title = max(total_steps, 1), epochs, title
+        self.epoch_steps = max(1, total_steps // epochs) if epoch_steps is None else epoch_steps  # the last may be cut
         self.start_step = self.done = 0
         self.clock = clock
         self.begin = self.last_step = clock()
@@ -91,9 +98,9 @@ class Display:
         self._add_to_curve(float(loss))
         self.show_step()
 
-    def evaluated(self, metrics: Mapping[str, float], *, best: bool = False) -> None:
-        """Show validation metrics, in percent; ``best`` marks the best so far."""
-        self.show_evaluation(metrics, best)
+    def evaluated(self, metrics: Mapping[str, float], *, by: str = "", best: bool = False) -> None:
+        """Show validation metrics, in percent; ``best`` marks the best so far by the metric ``by``."""
+        self.show_evaluation(metrics, by, best)
         self.last_step = self.clock()
 
     @contextmanager
@@ -126,13 +133,13 @@ class Display:
     def show_step(self) -> None:
         """Show the last step."""
 
-    def show_evaluation(self, metrics: Mapping[str, float], best: bool) -> None:
+    def show_evaluation(self, metrics: Mapping[str, float], by: str, best: bool) -> None:
         """Show an evaluation."""
 
     @property
     def epoch(self) -> int:
         """The epoch of the last step, from 1; 0 before the first step."""
-        return -(-self.done * self.epochs // self.total_steps)
+        return -(-self.done // self.epoch_steps)
 
     @property
     def elapsed(self) -> float:
@@ -148,7 +155,7 @@ class Display:
     @property
     def summary(self) -> str:
         """One line for the end of the run."""
-        return f"{self.done - self.start_step:,} steps in {clock_time(self.elapsed)}"
+        return f"{counted(self.done - self.start_step, 'step')} in {clock_time(self.elapsed)}"
 
     def facts(self) -> list[str]:
         """Return loss, speed, memory and time left, as far as they are known."""
@@ -189,7 +196,7 @@ class PlainDisplay(Display):
     def open(self) -> None:
         """Print the title and the number of steps."""
         self.last_line = self.clock()
-        self.note(f"{self.title or 'training'}: {self.total_steps:,} steps, {self.epochs:,} epochs")
+        self.note(f"{self.title or 'training'}: {counted(self.total_steps, 'step')}, {counted(self.epochs, 'epoch')}")
 
     def close(self, *, complete: bool) -> None:
         """Print the summary if the run is complete."""
@@ -202,17 +209,18 @@ class PlainDisplay(Display):
 
     def show_step(self) -> None:
         """Print a line at the end of an epoch or after some time."""
-        ended = self.done * self.epochs // self.total_steps > (self.done - 1) * self.epochs // self.total_steps
-        if ended or self.clock() - self.last_line >= LINE_SECONDS:
+        ended = self.done % self.epoch_steps == 0 or self.done == self.total_steps
+        seconds = self.clock() - self.last_line
+        if (ended and seconds >= QUIET_SECONDS) or seconds >= LINE_SECONDS:
             self.last_line = self.clock()
             share = f"{self.done / self.total_steps:.0%}"
             position = f"epoch {self.epoch:,}/{self.epochs:,}, step {self.done:,}/{self.total_steps:,} ({share})"
             self.note(f"{position}: {', '.join(self.facts())}")
 
-    def show_evaluation(self, metrics: Mapping[str, float], best: bool) -> None:
+    def show_evaluation(self, metrics: Mapping[str, float], by: str, best: bool) -> None:
         """Print the metrics."""
-        mark = ", best so far" if best else ""
-        self.note(f"epoch {self.epoch:,}, step {self.done:,}: validation {metrics_text(metrics)}{mark}")
+        mark = f", best{f' {by}' if by else ''} so far" if best else ""
+        self.note(f"epoch {self.epoch:,}, step {self.done:,}: validation {metrics_text(metrics, by)}{mark}")
 
 
 class LiveDisplay(Display):
@@ -259,7 +267,7 @@ class LiveDisplay(Display):
         )
         self.live.start()
 
-    def show_evaluation(self, metrics: Mapping[str, float], best: bool) -> None:
+    def show_evaluation(self, metrics: Mapping[str, float], by: str, best: bool) -> None:
         """Add a line to the list above the bar."""
         from rich.text import Text
 
@@ -267,9 +275,9 @@ class LiveDisplay(Display):
         line.append(f"  epoch {self.epoch:>{len(str(self.epochs))}}  ", style="cyan")
         if self.loss is not None:
             line.append(f"loss {self.loss:.4f}  ")
-        line.append(metrics_text(metrics, separator="  "), style="bold" if best else "")
+        line.append(metrics_text(metrics, by, separator="  "), style="bold" if best else "")
         line.append(f"  {clock_time(self.elapsed)}", style="dim")
-        line.append("  best" if best else "", style="green")
+        line.append(f"  best {by}".rstrip() if best else "", style="green")
         self._print_line(line)
 
     def _print_line(self, text: Text) -> None:
@@ -308,13 +316,13 @@ def clock_time(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def metrics_text(metrics: Mapping[str, float], separator: str = ", ") -> str:
-    """Format the headline metrics, or the first three if none of those is present.
+def metrics_text(metrics: Mapping[str, float], by: str = "", separator: str = ", ") -> str:
+    """Format the headline metrics and the one that decides; the first three if none of those is present.
 
-    >>> metrics_text({"P@1": 41.234, "P@3": 30.0, "PSP@5": 38.1})
-    'P@1 41.23, PSP@5 38.10'
+    >>> metrics_text({"P@1": 41.234, "P@3": 30.0, "PSP@5": 38.1}, by="P@3")
+    'P@1 41.23, PSP@5 38.10, P@3 30.00'
     """
-    names = [name for name in HEADLINE if name in metrics] or list(metrics)[:3]
+    names = [name for name in dict.fromkeys([*HEADLINE, by]) if name in metrics] or list(metrics)[:3]
     return separator.join(f"{name} {metrics[name]:.2f}" for name in names)
 
 

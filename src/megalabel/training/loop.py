@@ -55,6 +55,7 @@ class StepResult:
     loss: float
     parts: dict[str, float]
     queries: int
+    rates: dict[str, float]  # learning rates
     statistics: dict[str, float]
 
 
@@ -91,7 +92,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         settings = self.recipe.batching
-        items = settings.epoch_items(self.split.targets)
+        items = settings.epoch_items(self.split)
         self.batch_size = settings.size(items)
         if self.batch_size > items:
             what = "labels with a training point" if settings.by_label else "training points"
@@ -101,7 +102,7 @@ class Loop:
             )
         self.optimisers = make_optimisers(self._groups(), self._parameters())
         self.log_q = settings.log_q_estimate(self.split.targets, self.split.filter, self.batch_size)
-        self.steps_per_epoch = math.ceil(items / self.batch_size)
+        self.steps_per_epoch = settings.steps(self.split)
         self.schedule = self._schedule()
         spaces = self.network.spaces
         proposed = any(head.candidates is not None for head in self.recipe.dense_heads.values())
@@ -130,6 +131,7 @@ class Loop:
     def _schedule(self) -> Schedule:
         training = self.recipe.training
         total = self.steps_per_epoch * training.epochs
+        total = total if training.max_steps is None else min(total, training.max_steps)
         steps = training.warmup_steps
         return Schedule(
             kind=training.schedule,
@@ -172,7 +174,7 @@ class Loop:
         batches = self._order(builder).batches(self.epoch)
         self.network.train()
         begun = self.place
-        while self.place < len(batches):
+        while self.place < len(batches) and not self.at_limit:
             if self.place > begun and self._refresh_if_due():
                 builder = self._builder()
                 self.network.train()
@@ -188,6 +190,17 @@ class Loop:
                 for name in self.neighbours:
                     self.network.head(name).after_epoch(EncodedTexts(self.network, name, self.queries, self.labels))
         self.epoch, self.place = self.epoch + 1, 0
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether ``max_steps`` are done."""
+        limit = self.recipe.training.max_steps
+        return limit is not None and self.step >= limit
+
+    @property
+    def at_end(self) -> bool:
+        """Whether ``max_steps`` are done and the epoch they ended in has been finished."""
+        return self.at_limit and self.place == 0
 
     def _refresh_if_due(self) -> bool:
         """Compute clusters and hard negatives from the current weights when it is time; return whether it was."""
@@ -229,7 +242,8 @@ class Loop:
             trim_memory()
         self.step += 1
         values = {name: float(part.detach()) for name, part in parts.items()}
-        return StepResult(self.epoch, self.step, value, values, len(rows), builder.statistics(batch))
+        rates = {name: float(each.param_groups[0]["lr"]) for name, each in self.optimisers.items()}
+        return StepResult(self.epoch, self.step, value, values, len(rows), rates, builder.statistics(batch))
 
     def _log_q(self, pool: torch.Tensor | None) -> torch.Tensor | None:
         """Return log q [P] of the pool; a running estimate is updated first."""

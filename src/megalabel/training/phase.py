@@ -87,14 +87,14 @@ class Phase:
     """One pass of training, from the first epoch to the last, or until patience runs out.
 
     With ``select``, evaluations on validation rows select the best state; without, the last
-    state is kept (a refit, which has no validation rows).
+    state is kept (a refit, which has no validation rows). Without a folder nothing is saved.
     """
 
     recipe: Recipe
     data: Dataset
     network: Network
     texts: Texts
-    folder: Path
+    folder: Path | None
     epochs: int
     select: bool
     log: RunLog
@@ -102,6 +102,7 @@ class Phase:
     name: str
     identity: dict[str, str]  # what a resumed run must share
     carried: Sequence[str] = ()  # heads whose weights come from an earlier stage or run
+    watch: Callable[[int], None] = lambda epoch: None  # called with the epoch of each evaluation, once it is saved
 
     def run(self, *, resume: bool) -> dict[str, Any]:
         """Train, load the selected state into the network, and return the best evaluation."""
@@ -114,9 +115,9 @@ class Phase:
         self._average = WeightAverage(self.recipe.training.averaging, self.network)
         best: dict[str, Any] = {"epoch": -1, "value": None, "metrics": {}, "since": 0}
         self._clock = Clock()
-        ranks = self.network.ranks
-        if resume and ranks.broadcast(lambda: bool(list_checkpoints(self.folder))):
-            best = self._restore(loop, load_checkpoint(self.folder, ranks=ranks))
+        ranks, folder = self.network.ranks, self.folder
+        if resume and folder is not None and ranks.broadcast(lambda: bool(list_checkpoints(folder))):
+            best = self._restore(loop, load_checkpoint(folder, ranks=ranks), folder)
             self.show.resumed(loop.step)
         else:
             with self.show.pause():
@@ -127,13 +128,13 @@ class Phase:
         self.log.rewind(loop.step, phase=self.name)
         saved = time.monotonic()
         with _stop_at_step(ranks) as stopping:
-            while loop.epoch < self.epochs and not self._out_of_patience(best):
+            while not self._ended(loop, best):
                 for result in loop.run_epoch():
                     self._average.after_step(result.epoch)
                     self.show.step(loss=result.loss, texts=result.queries)
                     self._write(
                         result.step, epoch=result.epoch, loss=result.loss, parts=result.parts, texts=result.queries,
-                        **result.statistics,
+                        rates=result.rates, **result.statistics,
                     )  # fmt: skip
                     if any(ranks.max_int(stopping(), time.monotonic() - saved > CHECKPOINT_SECONDS)):
                         loop.check_weights()
@@ -142,10 +143,11 @@ class Phase:
                         self._stop(stopping())
                 loop.check_weights()
                 better = self.select and self._evaluate(loop, best)
-                ended = loop.epoch == self.epochs or self._out_of_patience(best)
-                self._save(loop, best, tags=["best"] * better + ["done"] * ended)
+                self._save(loop, best, tags=["best"] * better + ["done"] * self._ended(loop, best))
                 saved = time.monotonic()
                 self._stop(stopping())
+                if self.select and best["epoch"] >= 0:
+                    self.watch(loop.epoch)
         if self.select and best["epoch"] >= 0:
             load_weights(self.network, self._selected(best, ranks), averaged=True)
         else:
@@ -172,7 +174,7 @@ class Phase:
     def _evaluate(self, loop: Loop, best: dict[str, Any]) -> bool:
         """Evaluate on validation rows if due; return whether this is the best so far."""
         settings = self.recipe.training
-        if loop.epoch % settings.evaluate_every and loop.epoch != self.epochs:
+        if loop.epoch % settings.evaluate_every and loop.epoch != self.epochs and not loop.at_end:
             return False
         with self.show.pause(), self._average.applied():
             rows = self._watched()
@@ -187,7 +189,7 @@ class Phase:
             raise SettingError(f"training.select is {settings.select!r}", remedy=nearest(settings.select, metrics))
         self._write(loop.step, epoch=loop.epoch, val=metrics)
         better = best["value"] is None or metrics[settings.select] > best["value"]
-        self.show.evaluated(metrics, best=better)
+        self.show.evaluated(metrics, by=settings.select, best=better)
         if better:
             best.update(epoch=loop.epoch, value=metrics[settings.select], metrics=metrics, since=0)
             return True
@@ -249,11 +251,15 @@ class Phase:
         texts = self.texts.labels if self.network.needs_text else None
         return all_queries(self.network, queries), space_side(self.network, texts)
 
-    def _out_of_patience(self, best: dict[str, Any]) -> bool:
+    def _ended(self, loop: Loop, best: dict[str, Any]) -> bool:
+        """Return whether all epochs or steps are done, or patience ran out."""
         patience = self.recipe.training.patience
-        return self.select and patience is not None and best["since"] >= patience
+        impatient = self.select and patience is not None and best["since"] >= patience
+        return loop.epoch >= self.epochs or loop.at_end or impatient
 
     def _save(self, loop: Loop, best: dict[str, Any], tags: Sequence[str] = ()) -> None:
+        if self.folder is None:
+            return
         tensors, rows, scalars = collect_state(self.network, loop.optimisers, self._average.means)
         state = {
             "loop": loop.state(),
@@ -264,14 +270,15 @@ class Phase:
             "seconds": self._clock.seconds,
         }
         ranks = self.network.ranks
+        self.log.flush()
         save_checkpoint(self.folder, loop.step, tensors, state, loop.arrays(), rows=rows, ranks=ranks, tags=tags)
 
-    def _restore(self, loop: Loop, checkpoint: Checkpoint) -> dict[str, Any]:
+    def _restore(self, loop: Loop, checkpoint: Checkpoint, folder: Path) -> dict[str, Any]:
         for key, value in self.identity.items():
             if checkpoint.state["identity"].get(key) != value:
                 raise DataError(
                     f"this run was started with {'other' if key == 'data' else 'another'} {key}",
-                    path=self.folder.parent.parent,
+                    path=folder.parent.parent,
                     remedy=f"resume with the same {key}, or start a new run in another folder",
                 )
         for note in checkpoint.notes:
@@ -286,6 +293,7 @@ class Phase:
 
     def _selected(self, best: dict[str, Any], ranks: Ranks) -> Checkpoint:
         """Return the checkpoint of the best epoch; an error if it is damaged, even if an older one exists."""
+        assert self.folder is not None
         if not self.select or best["epoch"] < 0:
             return load_checkpoint(self.folder, tag="done", ranks=ranks)
         checkpoint = load_checkpoint(self.folder, tag="best", ranks=ranks)
@@ -299,6 +307,7 @@ class Phase:
     def _finished(self) -> dict[str, Any] | None:
         """Return the best evaluation if this phase is already finished."""
         ranks = self.network.ranks
+        assert self.folder is not None
         try:
             checkpoint = load_checkpoint(self.folder, tag="done", ranks=ranks)
         except DataError:

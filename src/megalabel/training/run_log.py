@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -13,8 +13,11 @@ import orjson
 
 from megalabel.errors import DataError, WriteError
 from megalabel.files import make_folder
+from megalabel.training.trackers import Guarded, scalars
 
 __all__ = ["RunLog", "read_log"]
+
+_ONLY = "run"  # the phase of a log that names none
 
 
 class RunLog:
@@ -24,7 +27,7 @@ class RunLog:
     file. With ``resume`` the file is kept, except for an incomplete last line; then call
     :meth:`rewind` with the step of the checkpoint. Write the records of a step before its
     checkpoint. NaN and infinity become null, because JSON has neither. If ``path`` is None
-    nothing is written: only rank 0 logs.
+    nothing is written: only rank 0 logs. Each record also goes to ``trackers``.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "metrics.jsonl"
@@ -38,9 +41,12 @@ class RunLog:
     [(10, 0.1), (20, 0.05), (30, 0.5)]
     """
 
-    def __init__(self, path: str | PathLike[str] | None, *, resume: bool = False) -> None:
+    def __init__(
+        self, path: str | PathLike[str] | None, *, resume: bool = False, trackers: Sequence[Guarded] = ()
+    ) -> None:
         self.path = path
         self.resume = resume
+        self.trackers = trackers
         self._stream: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -60,6 +66,8 @@ class RunLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for tracker in self.trackers:
+            tracker.call("close", failed=kind is not None and issubclass(kind, Exception))
         if self._stream is not None:
             self._stream.close()
             self._stream = None
@@ -72,6 +80,8 @@ class RunLog:
         """
         if self.path is None:
             return
+        for tracker in self.trackers:
+            tracker.call("begin", match.get("phase", _ONLY), step)
         for record, before in _records(Path(self.path), after=False):
             if record["step"] > step and all(record.get(key) == value for key, value in match.items()):
                 self._cut(before)
@@ -91,6 +101,20 @@ class RunLog:
         except OSError as error:
             self._cut(begin)
             raise self._failed(error) from error
+        for tracker in self.trackers:
+            tracker.call("write", values.get("phase", _ONLY), step, scalars(values))
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of all phases, by their last records."""
+        records = [] if self.path is None else read_log(self.path)
+        last = {record.get("phase", _ONLY): float(record.get("seconds", 0.0)) for record in records}
+        return sum(last.values())
+
+    def flush(self) -> None:
+        """Let the trackers write what they have; call it before a checkpoint."""
+        for tracker in self.trackers:
+            tracker.call("flush")
 
     def _cut(self, size: int) -> None:
         stream = self._opened()

@@ -20,9 +20,11 @@ def test_shuffled_takes_only_its_rows():
     assert sorted(np.concatenate(Shuffled(rows, 3, seed=0).batches(4)).tolist()) == rows.tolist()
 
 
-@pytest.mark.parametrize(("count", "drop", "expected"), [(10, True, [4, 4]), (8, True, [4, 4]), (3, True, [3])])
-def test_the_last_batch_is_dropped_on_request_but_never_the_only_one(count, drop, expected):
-    assert sizes(Shuffled(np.arange(count), 4, seed=0, drop_last=drop)) == expected
+@given(st.integers(0, 200), st.integers(1, 40))
+def test_batches_are_even_and_as_few_as_possible(count, batch_size):
+    batches = sizes(Shuffled(np.arange(count), batch_size, seed=0))
+    assert sum(batches) == count and len(batches) == -(-count // batch_size)
+    assert count == 0 or max(batches) - min(batches) <= 1
 
 
 def test_clusters_as_large_as_a_batch_are_the_batches():
@@ -47,15 +49,23 @@ def test_batches_differ_between_epochs():
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(1, 12), st.integers(0, 5))
-def test_large_clusters_are_cut_into_near_equal_parts(cluster_sizes, batch_size, seed):
+def test_batches_of_clusters_are_even_and_a_cluster_stays_together_as_far_as_it_fits(cluster_sizes, batch_size, seed):
     assignment = np.repeat(np.arange(len(cluster_sizes)), cluster_sizes)
     batches = Clustered(assignment, batch_size, seed=seed).batches(0)
-    assert max(map(len, batches)) <= batch_size
+    counts = [len(batch) for batch in batches]
+    assert len(counts) == -(-len(assignment) // batch_size) and max(counts) - min(counts) <= 1
     for cluster, size in enumerate(cluster_sizes):
-        parts = [count for batch in batches if (count := np.count_nonzero(assignment[batch] == cluster))]
-        least = -(-size // batch_size)
-        assert len(parts) <= least
-        assert size // least <= min(parts)
+        places = [place for place, batch in enumerate(batches) if (assignment[batch] == cluster).any()]
+        assert places == [*range(places[0], places[-1] + 1)]  # its parts follow each other
+        assert len(places) <= -(-size // min(counts)) + 1
+
+
+@given(st.integers(2, 300), st.integers(2, 40), st.integers(0, 5))
+def test_balanced_clusters_of_a_batch_are_never_cut(rows, batch_size, seed):
+    clusters = -(-rows // batch_size)
+    assignment = np.arange(rows) % clusters
+    batches = Clustered(assignment, batch_size, seed=seed).batches(0)
+    assert [len(np.unique(assignment[batch])) for batch in batches] == [1] * clusters
 
 
 def test_rows_without_a_cluster_are_left_out():
@@ -138,7 +148,7 @@ def test_clusters_double_when_they_should_and_stop_at_a_batch():
 
 def test_single_queries_are_a_shuffled_order():
     batches = Clustered(np.arange(10), 4, seed=0).batches(3)
-    assert [len(batch) for batch in batches] == [4, 4, 2]
+    assert [len(batch) for batch in batches] == [4, 3, 3]
     assert sorted(np.concatenate(batches).tolist()) == list(range(10))
 
 

@@ -1,13 +1,18 @@
 """Settings of batching: what each kind has, what is refused, and what they build."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from scipy import sparse
 
 from megalabel.batching import CandidateBuilder, Mined, PoolBuilder, Some, Uniform, generator
 from megalabel.batching.negatives import SearchSettings
 from megalabel.batching.settings import BatchingSettings, HeadsBatching
+from megalabel.data.dataset import Split
 
 TARGETS = sparse.csr_matrix(np.array([[1.0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0]], dtype=np.float32))
 NONE = np.empty((0, 0), dtype=np.int32)
@@ -176,7 +181,16 @@ def test_unsampled_positives_are_masked_or_negatives(kind):
 
 def test_size_of_a_batch():
     settings = make(batch_size=100, min_batches=4)
-    assert [settings.size(points) for points in (2, 40, 399, 400, 10**6)] == [1, 10, 99, 100, 100]
+    assert [settings.size(points) for points in (2, 40, 399, 400, 10**6)] == [1, 10, 80, 100, 100]
+    assert [make(batch_size=100).size(points) for points in (0, 99, 100, 101, 250)] == [100, 100, 100, 51, 84]
+
+
+@given(st.integers(0, 5_000), st.integers(1, 300), st.none() | st.integers(1, 40))
+def test_the_largest_batch_leads_to_no_more_batches_and_to_min_batches_at_least(items, batch_size, least):
+    size = make(batch_size=batch_size, min_batches=least).size(items)
+    limit = batch_size if least is None else min(batch_size, max(1, items // least))
+    assert 1 <= size <= limit
+    assert -(-items // size) == -(-items // limit) >= min(items, least or 0)
 
 
 def test_start_counts_the_epochs_before_the_first_refresh():
@@ -240,9 +254,12 @@ def test_clusters_are_made_anew_when_they_double():
 
 
 def test_an_epoch_goes_through_points_or_labels():
-    assert make(batch_size=2).epoch_items(TARGETS) == 2
+    split = Split(["a", "b"], TARGETS, ["1", "2"])
+    assert make(batch_size=2).epoch_items(split) == 2
     by_label = make(order="by_label", batch_size=3, min_batches=2)
-    assert by_label.epoch_items(TARGETS) == 4  # two labels have no point
+    assert by_label.epoch_items(split) == 4  # two labels have no point
+    assert by_label.steps(split) == 2
+    assert by_label.epoch_items(replace(split, filter=np.array([[0, 0], [0, 2]]))) == 3  # a filtered pair is no point
     assert by_label.size(4) == 2
     assert by_label.pool_size(100, 10**6, 9.0) <= 100
 

@@ -56,7 +56,7 @@ def test_repeated_uids_must_come_in_order(tmp_path):
         ({"uid": "b", "labels": [1.0]}, "1.0 is not a valid number"),
         ({"uid": "b", "labels": [True]}, "True is not a valid number"),
         ({"uid": "b", "labels": [10**30]}, "not a valid number"),
-        ({"uid": "b", "labels": [0], "scores": []}, "1 labels but 0 scores"),
+        ({"uid": "b", "labels": [0], "scores": []}, "1 label but 0 scores"),
         ({"uid": "b", "labels": [0], "scores": ["x"]}, "'x' is not a valid number"),
         ({"uid": "b", "labels": [0, 1], "scores": [1, 2]}, "best first"),
         ('{"uid": "b", "labels": [0], "scores": [NaN]}', "broken JSON"),

@@ -222,12 +222,32 @@ def test_json_round_trip():
     [
         {"names": []}, {"names": "ab"}, {"names": ["a", "a"]}, {"names": [1, 2]}, {"weights": [1.0]},
         {"weights": [1.0, None]}, {"scales": [1.0, 0.0]}, {"means": [1.0, float("inf")]}, {"frequency": "high"},
-        {"bias": True}, {"calibration": {}}, {"calibration": None}, {"more": 1},
+        {"bias": True}, {"calibration": {}}, {"calibration": []}, {"more": 1},
     ],
 )  # fmt: skip
 def test_broken_json(change):
     with pytest.raises(DataError):
         Fusion.from_dict({**plain("a", "b").to_dict(), **change})
+
+
+def test_the_plain_fusion_is_the_mean_of_standardised_scores():
+    scores, candidates, _, counts = make(queries=50)
+    scores["short"] = np.where(candidates % 2, -np.inf, 7.0)  # constant, and not there for every label
+    fusion = Fusion.plain(scores, candidates, counts)
+    parts, rest = fusion.contributions(scores, candidates, counts)
+    live = candidates >= 0
+    for name, part in parts.items():
+        z = part[live] * len(scores)
+        assert abs(z.mean()) < 1e-9 and (name == "short" or z.std() == pytest.approx(1))
+    assert not rest.any() and fusion.calibration is None
+    assert Fusion.from_dict(json.loads(json.dumps(fusion.to_dict()))) == fusion
+    total = sum(parts.values())
+    assert fusion.probabilities(scores, candidates, counts)[live] == pytest.approx(1 / (1 + np.exp(-total[live])))
+
+
+def test_a_plain_fusion_without_any_wrong_label():
+    fusion = Fusion.plain({"one": np.zeros((2, 1))}, np.full((2, 1), -1), np.ones(3, dtype=np.int64))
+    assert (fusion.means, fusion.scales) == ((0.0,), (1.0,))
 
 
 def fit_with(**changes):

@@ -1,13 +1,15 @@
 """MegalabelClassifier works with the tools of scikit-learn."""
 
+import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -57,7 +59,7 @@ def test_threshold_and_k(fitted):
 
 def clone_fitted(fitted, **settings):
     other = clone(fitted).set_params(**settings)
-    other.model_, other.classes_ = fitted.model_, fitted.classes_
+    other.__dict__ |= {name: value for name, value in vars(fitted).items() if name not in fitted.get_params()}
     return other
 
 
@@ -122,12 +124,104 @@ def test_one_name_a_text_and_arrays_and_frames():
         (["red", 3], [["red"], ["red"]], "not int"),
         (["red"], [["red"], ["blue"]], "1 texts but 2 lists"),
         (["red"], [[1]], "list of names"),
-        (["red"], [7], "list of names"),
+        (["red", "blue"], [["red"], None], "list of names"),
+        (["red", "blue"], [["red"], "blue"], "y.1. is 'blue'"),
+        (["red", "blue"], [[1, 2], [0, 1]], "no indicator matrix"),
+        (["red", "blue"], [0.5, 1.25], "Unknown label type"),
+        (["red", "blue"], None, "y is None"),
+        (["red", float("nan")], [["red"], ["red"]], "not NaN, in row 1"),
+        (["red"], [["red"]], "give at least 2 texts"),
+        (np.array([["red"]] * 2)[:, :0], [["red"]] * 2, "0 feature"),
     ],
 )
 def test_wrong_input(X, y, message):
     with pytest.raises((DataError, SettingError), match=message):
         make().fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    """The labels as an indicator matrix, and their names by column."""
+    names = sorted(COLOURS + THINGS)
+    return np.array([[name in row for name in names] for row in NAMES]).astype(int), names
+
+
+def test_an_indicator_matrix(matrix):
+    y, names = matrix
+    classifier = make(label_texts=names).fit(TEXTS, y)
+    actual = classifier.predict(["blue hat"])
+    assert isinstance(actual, np.ndarray) and actual.dtype == y.dtype
+    assert actual.tolist() == [[int(name in ("blue", "hat")) for name in names]]
+    assert classifier.classes_.tolist() == list(range(6)) and classifier.model_.labels.texts == names
+    assert classifier.score(TEXTS, y) == classifier.score(TEXTS, sparse.csr_matrix(y)) == 1
+
+
+def test_a_column_of_joined_names():
+    joined = [", ".join(row) for row in NAMES]
+    classifier = make(separator=",").fit(TEXTS, joined)
+    assert classifier.classes_.tolist() == sorted(COLOURS + THINGS)
+    assert sorted(classifier.predict(["blue hat"])[0].split(", ")) == ["blue", "hat"]
+    assert classifier.score(TEXTS, joined) == 1
+
+
+def test_a_pickle_holds_the_files_of_the_model(fitted):
+    classifier = clone_fitted(fitted, threshold=0.25)
+    state = classifier.__getstate__()
+    assert all(isinstance(content, bytes) for content in state["model_"].values())
+    assert {"model.json", "recipe.yaml", "heads.safetensors"} <= set(state["model_"])
+    again = pickle.loads(pickle.dumps(classifier))
+    assert again.get_params() == classifier.get_params() and again.threshold == 0.25
+    assert (again.decision_function(TEXTS[:9]) != classifier.decision_function(TEXTS[:9])).nnz == 0
+    assert again.model_.train_rows is not None
+    assert not hasattr(pickle.loads(pickle.dumps(make())), "model_")
+
+
+def test_a_pickle_is_checked_as_a_saved_model_is(fitted):
+    state = fitted.__getstate__()
+    weights = bytearray(state["model_"]["heads.safetensors"])
+    weights[-1] ^= 1
+    with pytest.raises(DataError, match="changed after it was saved"):
+        make().__setstate__(state | {"model_": state["model_"] | {"heads.safetensors": bytes(weights)}})
+    with pytest.raises(DataError, match="not the name of a file in this folder"):
+        make().__setstate__(state | {"model_": {"../../stolen": b""}})
+
+
+@pytest.mark.extra
+def test_several_jobs(matrix):
+    y, names = matrix
+    search = GridSearchCV(make(label_texts=names), {"k": [1, 2]}, cv=2, n_jobs=2, scoring="f1_micro").fit(TEXTS, y)
+    assert search.best_params_ == {"k": 2} and search.best_score_ > 0.9
+    folds = cross_validate(make(), TEXTS, NAMES, cv=2, n_jobs=2, return_estimator=True)
+    assert min(folds["test_score"]) > 0.9
+    assert sorted(folds["estimator"][0].predict(["blue hat"])[0]) == ["blue", "hat"]
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_several_columns_of_texts():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(NAMES, columns=["colour", "thing"])
+    classifier = make().fit(frame, NAMES)
+    assert classifier.n_features_in_ == 2 and classifier.feature_names_in_.tolist() == ["colour", "thing"]
+    assert sorted(classifier.predict(frame.iloc[:1])[0]) == sorted(NAMES[0])
+    with pytest.raises(DataError, match="fit had 2 columns"):
+        classifier.predict(["blue hat"])
+    with pytest.raises(ValueError, match="1 features, but MegalabelClassifier is expecting 2"):
+        classifier.predict(frame[["colour"]].to_numpy())
+
+
+@pytest.mark.parametrize(
+    ("settings", "y", "message"),
+    [
+        ({"separator": ""}, ["a", "b"], "separator is empty"),
+        ({"separator": ","}, [["a"], ["b"]], "separator is for a column of strings"),
+        ({"separator": ","}, [[0, 1], [1, 1]], "separator is for a column of strings"),
+        ({"label_texts": ["one"]}, [[0, 1], [1, 1]], "1 texts without names, for 2 labels"),
+        ({"label_texts": {7: "seven"}}, [[0, 1], [1, 1]], "'7', which is no column"),
+    ],
+)
+def test_settings_that_do_not_fit_y(settings, y, message):
+    with pytest.raises(DataError, match=message):
+        make(**settings).fit(["red", "blue"], y)
 
 
 def test_without_the_package():

@@ -77,6 +77,13 @@ def test_blocks_change_nothing(models, data, monkeypatch):
     assert ensemble.search([], 5).ids.shape == (0, 5)
 
 
+def test_an_empty_text_has_no_labels(models, data):
+    text = data.test.texts[0]
+    for by in ("rank", "score"):
+        empty, full, blank = Ensemble(models, by).predict(["", text, " \n"], 3)
+        assert (empty, len(full), blank) == ([], 3, [])
+
+
 def test_labels_in_another_order(models, data, tmp_path):
     models[1].save(tmp_path / "other")
     other = models[1].load(tmp_path / "other")

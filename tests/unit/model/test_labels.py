@@ -229,5 +229,17 @@ def test_labels_can_be_shown_by_other_names(model, data):
     model.labels = ml.Labels([f"<{text}>" for text in model.labels.texts], model.labels.uids)
     assert np.array_equal(model.search(data.test.texts[:5], 3).ids, before.ids)
     assert all(p.text.startswith("<") for p in model.predict(data.test.texts[:1])[0])
-    with pytest.raises(DataError, match="1 labels in place of 60"):
+    with pytest.raises(DataError, match="1 label in place of 60"):
         model.labels = ml.Labels(["one"], ["one"])
+
+
+def test_a_new_label_has_its_text_as_uid_where_the_others_do(model):
+    assert model.add_labels(["plain text"]) == ["added-60"]
+    model.labels = ml.data.dataset.Labels(model.labels.texts, [*model.labels.texts[:-2], "other", "added-60"])
+    known = model.labels.texts[0]
+    assert model.add_labels(["gift cards", known, "gift cards", "two\nlines"]) == [
+        "gift cards", "added-62", "added-63", "added-64",
+    ]  # fmt: skip
+    model.rename_label("gift cards", "vouchers")
+    model.remove_labels(["added-63"])
+    assert model.add_labels(["gift cards", "added-63"]) == ["added-65", "added-66"]

@@ -8,7 +8,9 @@ import pytest
 import megalabel as ml
 from megalabel.errors import SettingError
 from megalabel.model import predict_file
-from megalabel.model.predict_file import file_format, predict_stream, write_predictions
+from megalabel.model.predict_file import predict_stream
+from megalabel.model.predict_input import file_format
+from megalabel.model.predict_output import write_predictions
 
 
 @pytest.fixture
@@ -79,11 +81,11 @@ def test_blocks_are_read_lazily(fused_run, monkeypatch):
         assert len(rows) <= 10
 
 
-def test_unknown_formats(tmp_path):
+def test_unknown_formats(model, tmp_path):
     with pytest.raises(SettingError, match="unknown format 'jsom'; did you mean 'jsonl'"):
         file_format(Path("a.txt"), "jsom")
     with (
         pytest.raises(SettingError, match="cannot write predictions as text"),
-        write_predictions(tmp_path / "a.txt", "text", []),
+        write_predictions(tmp_path / "a.txt", "text", model.labels),
     ):
         pass

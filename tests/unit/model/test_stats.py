@@ -9,10 +9,10 @@ def test_frequencies_are_those_of_the_data_before_a_split(data):
     assert list(stats.train().texts) == list(data.train.texts)
 
 
-def test_added_labels_count_as_one_point(data):
+def test_added_labels_have_no_points(data):
     stats = LabelStats.of(data)
     grown = stats.grown(2)
-    assert grown.counts.tolist() == [*data.counts.tolist(), 1, 1]
+    assert grown.counts.tolist() == [*data.counts.tolist(), 0, 0]
     assert (grown.points, grown.propensity, grown.train) == (stats.points, stats.propensity, stats.train)
     assert len(stats.counts) == len(data.labels)
 

@@ -50,7 +50,8 @@ def test_other_formats_are_refused(summed_run, tmp_path, number, remedy):
 def test_files_of_a_model_folder(model, tmp_path):
     model.save(tmp_path / "model")
     names = {path.relative_to(tmp_path / "model").parts[0] for path in (tmp_path / "model").rglob("*")}
-    assert names == {"encoders", "fitted", "heads.safetensors", "labels.jsonl.gz", "model.json", "recipe.yaml", "train"}
+    card = {"README.md", "about.json", "model.json"}
+    assert names == card | {"encoders", "fitted", "heads.safetensors", "labels.jsonl.gz", "recipe.yaml", "train"}
     assert [path.name for path in (tmp_path / "model" / "encoders").iterdir()] == ["encoder"]
     tensors = load_head_tensors(tmp_path / "model")
     assert {name.split(".")[1] for name in tensors} == set(model.network.heads)

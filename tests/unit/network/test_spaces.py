@@ -84,7 +84,7 @@ def test_groups_of_labels_grow_and_are_saved(tmp_path):
     with pytest.raises(DataError, match="6 labels, not 7"):
         load_spaces(tmp_path, ["clusters"], 7)
     missing = sparse.csr_matrix(np.array([[1, 0, 0], [0, 1, 0]], dtype=np.float32))
-    with pytest.raises(DataError, match="leaves out 1 labels"):
+    with pytest.raises(DataError, match="leaves out 1 label"):
         LabelSpace("clusters", 2, missing).group_of  # noqa: B018
 
 

@@ -1,5 +1,6 @@
 """Every part reports its cost: external head kinds, several encoders, label spaces, stages, candidates."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -15,9 +16,10 @@ from megalabel.losses.streaming.blocks import BUDGET
 from megalabel.network.spaces import LabelSpace
 from megalabel.plan import plan
 from megalabel.plan.memory import largest_stage, memory, weight_bytes
+from megalabel.plan.sizes import Sizes
 from megalabel.plan.step import step_moments
 from megalabel.plan.work import work
-from megalabel.plan.workload import Sizes, Workload
+from megalabel.plan.workload import Workload
 from megalabel.recipes import load_recipe
 from megalabel.recipes.build import build_network
 from megalabel.recipes.load_recipe import make_recipe
@@ -149,7 +151,8 @@ def test_vectors_of_all_tokens_are_a_block_of_their_own():
     load = Workload(load_recipe("inceptionxml-cpu"), Sizes(points=100_000, labels=50_000, query=long, label=long))
     again = {part.name: part for part in memory(load).moments["encoder again"]}
     vectors = again["token vectors of queries"]
-    assert vectors.bytes == 1024 * 32 * 384 * 4 == again["gradients of token vectors"].bytes
+    assert load.batch == 1023  # 90,000 points in 88 even batches
+    assert vectors.bytes == load.batch * 32 * 384 * 4 == again["gradients of token vectors"].bytes
     assert not vectors.small
     assert again["activations of queries"].small
 
@@ -287,10 +290,22 @@ def test_steps_and_refreshes_of_every_way_to_make_batches():
     assert by_label.pool <= 100
     mined = {"batch_size": 100, "negatives": {"mined": 2, "bm25": 1, "top": 7}}
     by_step = load_of(heads=heads, batching=mined | {"refresh": {"start": 1, "every_steps": 30}})
-    assert (by_step.steps, by_step.refreshes) == (100, 4)  # at 100, 120, 150 and 180
+    assert (by_step.steps, by_step.refreshes) == (90, 3)  # 9,000 train points; at 90, 120 and 150
     held = [part for part in memory(by_step).held if part.name == "BM25 lists"]
     assert [part.bytes for part in held] == [4 * 7 * 10_000]
     order = {"kind": "clustered", "size": 1, "double_at": [1]}
     growing = load_of(heads=heads, batching={"batch_size": 100, "order": order, "refresh": {"start": 0}})
     assert growing.refreshes == 2
     assert work(growing).flops > work(load_of(heads=heads, batching={"batch_size": 100})).flops
+
+
+def test_steps_are_those_of_the_rows_that_are_trained_on():
+    heads = {"dual": {"kind": "text", "loss": "softmax"}}
+
+    def steps(sizes: Sizes, **training: Any) -> tuple[int, int]:
+        load = Workload(recipe(heads=heads, batching={"batch_size": 300}, training=TRAINING | training), sizes)
+        return load.steps, load.validation
+
+    assert steps(SIZES) == (30, 1_000)
+    assert steps(SIZES, validation=0) == (34, 0)
+    assert steps(replace(SIZES, val=4_000), validation=0) == (20, 4_000)

@@ -10,6 +10,7 @@ from megalabel.report.charts import (
     frequency_charts,
     learning_charts,
     tail_chart,
+    threshold_chart,
     trade_off_chart,
 )
 
@@ -92,7 +93,7 @@ def test_validation_curves_describe_what_is_measured(results, fused_results):
 
 def test_chart_names_are_unique(results, fused_results):
     names = [chart.name for chart in all_charts([*results, fused_results])]
-    assert len(set(names)) == len(names) == 8
+    assert len(set(names)) == len(names) == 9
 
 
 def test_description_of_bars():
@@ -108,3 +109,16 @@ def test_description_of_lines_and_points():
     row = Series("all", (30.0, 28.0, 26.0), (25.0, 26.0, 27.0), 0, marks=("0", "0.5", "1"))
     points = Chart("point", "p", "P and PSP", "P@5", "PSP@5", (row,), "")
     assert points.description() == "P and PSP. all: P@5 30.00, PSP@5 25.00 to P@5 26.00, PSP@5 27.00."
+
+
+def test_labels_above_a_threshold(fused_results, results):
+    sets = fused_results.best["threshold"]
+    chart = threshold_chart([fused_results])
+    assert [series.name for series in chart.series] == ["precision", "recall", "micro F1", "sample F1", "chosen"]
+    assert (chart.series[-1].x, chart.series[-1].y) == ((sets["labels_per_text"],), (sets["micro_f1"],))
+    for series in chart.series[:-1]:
+        assert list(series.x) == sorted(series.x) and max(series.x) <= max(2.0, 2.5 * sets["labels_per_text"])
+    two = threshold_chart([fused_results, replace(fused_results, name="other")])
+    assert [series.name for series in two.series] == ["<fused>", "<fused>, chosen", "other", "other, chosen"]
+    assert chart.name in [each.name for each in all_charts([fused_results])]
+    assert threshold_chart(results) is None  # too few validation rows

@@ -71,6 +71,44 @@ def test_bars_start_at_zero_and_show_values_if_they_are_few():
     assert "0" in [element.text for element in few.iter("text")]
 
 
+def test_values_of_narrow_bars_are_upright_or_left_out():
+    """15 bars with values: in one group each value has room; in five groups of three they would touch."""
+
+    def rotations(groups, count):
+        names = tuple(f"group {number}" for number in range(groups))
+        rows = tuple(Series(str(n), tuple(range(groups)), (26.7,) * groups, n) for n in range(count))
+        root = ElementTree.fromstring(draw_svg(Chart("bar", "bars", "t", "x", "y", rows, "", names)))
+        texts = [element for element in root.iter("text") if element.text == "26.7"]
+        return {(element.get("transform") or "").count("rotate(-90") for element in texts}, len(texts)
+
+    assert rotations(1, 5) == ({0}, 5)
+    assert rotations(2, 7) == ({1}, 14)
+    assert rotations(5, 3) == ({1}, 15)
+    assert rotations(1, 15) == ({1}, 15)
+
+
+@pytest.mark.parametrize(
+    ("x", "y"), [((26.6, 26.7), (99.9, 100.0)), ((0.1, 0.0), (50.0, 50.0)), ((3.0, 9.0), (1.0, 2.0))]
+)
+def test_axes_with_a_span_show_small_differences_small(x, y):
+    row = Series("all", x, y, 0, marks=("0", "1"))
+    root = ElementTree.fromstring(draw_svg(Chart("point", "tail", "t", "across", "up", (row,), "", span=5.0)))
+    texts = [element.text for element in root.iter("text")]
+    first, second = texts.index("across"), texts.index("up")  # each axis has its ticks before its name
+    for shown, values in ((texts[:first], x), (texts[first + 1 : second], y)):
+        ticks = [float(text) for text in shown]
+        assert ticks[-1] - ticks[0] >= 5 and 0 <= ticks[0] <= min(values) and max(values) <= ticks[-1]
+
+
+def test_a_line_with_a_gap_has_a_mark_for_every_point():
+    row = Series("loss", (1.0, 2.0, 3.0, 4.0), (3.0, float("nan"), 2.0, 1.0), 0)
+    root = ElementTree.fromstring(draw_svg(Chart("line", "loss", "t", "x", "y", (row,), "")))
+    assert [element.text for element in root.iter("title")][1:] == [
+        "loss: 3 at 1 x", "loss: 2 at 3 x", "loss: 1 at 4 x",
+    ]  # fmt: skip
+    assert "nan" not in ElementTree.tostring(root, encoding="unicode").lower()
+
+
 def test_marks_beside_joined_points_do_not_overlap():
     row = Series("all", (0.0, 0.001, 10.0), (0.0, 0.001, 10.0), 0, marks=("first", "hidden", "last"))
     root = ElementTree.fromstring(draw_svg(Chart("point", "tail", "t", "x", "y", (row,), "")))

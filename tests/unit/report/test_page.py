@@ -134,7 +134,7 @@ def test_many_runs(results):
 
 def test_a_fused_run_shows_calibration_and_tail(results, fused_results):
     actual = check(make_page([fused_results]))
-    assert actual.texts["h2"][1:4] == ["P against PSP", "Calibration", "Label frequency"]
+    assert actual.texts["h2"][1:4] == ["P against PSP", "Calibration", "Number of labels"]
     assert "P@5 against PSP@5 by tail" in actual.texts["h3"]
     assert {"Metrics by tail", "The same as a table"} <= set(actual.texts["summary"])
     assert any("without the heads that are fitted after it" in text for text in actual.texts["p"])

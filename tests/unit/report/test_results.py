@@ -1,4 +1,5 @@
 import json
+import math
 import shutil
 
 import pytest
@@ -80,6 +81,17 @@ def test_long_lines_are_averaged(count):
     assert line[-1][0] == count
     if count == 1000:
         assert line[0] == (9.0, pytest.approx(sum(1 / step for step in range(1, 10)) / 9))
+
+
+def test_pauses_over_time_are_gaps():
+    def seconds(step):
+        return 0.1 * step + (3.0 if step > 20 else 0.0) + (0.2 if step > 30 else 0.0)
+
+    curves = Curves(steps(40, seconds=seconds))
+    line = curves.loss("select", timed=True)
+    gaps = [place for place, (_, loss) in enumerate(line) if math.isnan(loss)]
+    assert gaps == [20] and line[20][0] == line[21][0] == pytest.approx(5.1)
+    assert len(line) == 41 and not any(math.isnan(loss) for _, loss in curves.loss("select"))
 
 
 def test_steps_without_a_loss_are_skipped():

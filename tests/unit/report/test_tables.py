@@ -13,6 +13,7 @@ from megalabel.report.tables import (
     recipe_diff,
     recipe_table,
     tail_table,
+    threshold_table,
 )
 
 values = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.lists(st.integers(0, 3), max_size=2))
@@ -116,3 +117,15 @@ def test_differences_of_real_recipes():
         ["memory", None], ["linear", None], ["overlap", None],
     ]  # fmt: skip
     assert not {"about", "paper"} & set(differences)
+
+
+def test_the_threshold_of_each_run_on_these_rows_and_on_validation(fused_results, results):
+    table = threshold_table([*results, fused_results])
+    assert table.header[:4] == ["run", "threshold", "chosen for", "rows"]
+    assert [row[:1] + row[2:4] for row in table.rows] == [
+        ["<fused>", "micro-f1", "test"],
+        ["<fused>", "micro-f1", "validation"],
+    ]
+    sets = fused_results.best["threshold"]
+    assert table.rows[0][table.header.index("micro F1")] == f"{sets['micro_f1']:.2f}"
+    assert threshold_table(results) is None

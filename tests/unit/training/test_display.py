@@ -85,7 +85,7 @@ def test_plain_lines(capsys):
         clock.now += 1
         show.step(loss=0.5, texts=1_000)
         if step in (19, 39):
-            show.evaluated({"P@1": 41.234, "P@3": 9.0, "PSP@5": 38.1}, best=step == 19)
+            show.evaluated({"P@1": 41.234, "P@3": 9.0, "PSP@5": 38.1}, by="P@3", best=step == 19)
     show.note("saved")
     show.close(complete=True)
     out, lines = capsys.readouterr()
@@ -95,13 +95,27 @@ def test_plain_lines(capsys):
         "unidec-cpu on pydocs: 40 steps, 2 epochs",
         "epoch 1/2, step 10/40 (25%): loss 0.5000, 1,000 texts/s, M GiB, 0:30 left",
         "epoch 1/2, step 20/40 (50%): loss 0.5000, 1,000 texts/s, M GiB, 0:20 left",
-        "epoch 1, step 20: validation P@1 41.23, PSP@5 38.10, best so far",
+        "epoch 1, step 20: validation P@1 41.23, PSP@5 38.10, P@3 9.00, best P@3 so far",
         "epoch 2/2, step 30/40 (75%): loss 0.5000, 1,000 texts/s, M GiB, 0:10 left",
         "epoch 2/2, step 40/40 (100%): loss 0.5000, 1,000 texts/s, M GiB, 0:00 left",
-        "epoch 2, step 40: validation P@1 41.23, PSP@5 38.10",
+        "epoch 2, step 40: validation P@1 41.23, PSP@5 38.10, P@3 9.00",
         "saved",
         "40 steps in 0:40",
     ]
+
+
+def test_short_epochs_have_no_lines_and_a_cut_epoch_counts(capsys):
+    clock = Clock()
+    show = PlainDisplay(10, 2, clock=clock, epoch_steps=9)
+    show.open()
+    for _ in range(10):
+        clock.now += 0.1
+        show.step(loss=0.5, texts=1)
+    assert show.epoch == 2
+    show.evaluated({"P@1": 1.0})
+    assert capsys.readouterr().err.splitlines() == [
+        "training: 10 steps, 2 epochs", "epoch 2, step 10: validation P@1 1.00",
+    ]  # fmt: skip
 
 
 def test_an_error_ends_the_plain_lines_without_a_summary(capsys, monkeypatch):
@@ -122,7 +136,7 @@ def test_plain_lines_do_not_load_rich():
     environment = {name: value for name, value in os.environ.items() if name != "MEGALABEL_PROGRESS"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("training: 2 steps, 1 epochs")
+    assert done.stderr.startswith("training: 2 steps, 1 epoch")
 
 
 def test_progress_can_be_switched_off(capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """Which optimiser trains which parameters, and what the loop carries over a checkpoint."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ from torch.optim import AdamW
 
 from megalabel import load
 from megalabel.errors import DataError, SettingError
+from megalabel.plan.sizes import Sizes
+from megalabel.plan.workload import Workload
 from megalabel.ranks import ALONE, Ranks
 from megalabel.recipes import load_recipe
 from megalabel.recipes.build import build_encoders, build_network
@@ -129,6 +132,17 @@ def test_every_way_to_make_batches_resumes_bit_for_bit(data, changes, stop):
         rest += [result.loss for result in again.run_epoch()]
     assert rest == losses[stop:]
     assert len(losses) == 12
+
+
+@pytest.mark.parametrize("changes", [*WAYS.values(), ["batching.refresh.start=1"]], ids=[*WAYS, "clustered"])
+@pytest.mark.parametrize("limit", ["batching.batch_size=7", "batching.min_batches=7"])
+def test_batches_are_even_and_as_many_as_planned(data, changes, limit):
+    loop = make(data, *changes, limit)
+    plan = Workload(loop.recipe, replace(Sizes.of(data), points=len(data.train), val=0))
+    for _ in range(3):
+        queries = [result.queries for result in loop.run_epoch()]
+        assert max(queries) - min(queries) <= 1 and max(queries) == loop.batch_size == plan.batch
+        assert len(queries) == loop.steps_per_epoch == plan.steps
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,9 @@ class Options:
     labels_column: str | None = None  # tables
     uid_column: str | None = None  # tables
     separator: str | None = None  # tables: between the labels of one cell
-    label_file: Path | None = None  # tables: uid and text of each label
+    label_file: Path | None = None  # tables, Annif: uid and text of each label, or a vocabulary
+    language: str | None = None  # vocabularies: of the labels
+    label_text: str | None = None  # vocabularies: what the text of a label is, "label+alt+path"
     fields: str | None = None  # repository JSON: "title" or "title+content"
     test_share: float | None = None  # hold this share of train out as test if there is no test part
     seed: int = 0
@@ -64,6 +66,7 @@ FORMATS = {
     "dexml": "raw/trn_X.txt, raw/tst_X.txt, raw/Y.txt with Y.trn.npz, Y.tst.npz",
     "xmc-sparse": "extreme classification repository: trn_X_Y.txt, tst_X_Y.txt with raw texts",
     "beir": "corpus.jsonl, queries.jsonl, qrels/*.tsv",
+    "annif": "corpora of Annif: short texts in TSV, CSV or JSON lines, or a folder of documents with subject files",
     "csv": "comma-separated tables, one file or train/test/labels.csv",
     "tsv": "tab-separated tables, one file or train/test/labels.tsv",
     "parquet": "Parquet tables, one file or train/test/labels.parquet",

@@ -13,7 +13,17 @@ from megalabel.data.formats._rows import show_weight
 from megalabel.data.formats._separator import GUESSED, choose_separator, split_items
 from megalabel.documents import parse_number
 
-__all__ = ["Cell", "Splitter", "is_missing", "joiner", "name_labels", "parse_cell", "parse_weights", "resolve"]
+__all__ = [
+    "Cell",
+    "Splitter",
+    "is_missing",
+    "joiner",
+    "name_labels",
+    "parent_uids",
+    "parse_cell",
+    "parse_weights",
+    "resolve",
+]
 
 Token = str | int
 Cell = str | tuple[Token, ...]  # a text still to be split, or a list of labels
@@ -84,7 +94,7 @@ def resolve(
     """
     distinct = set(cells)
     splitters = [Splitter(s, strip) for strip in (False, True) for s in _choices(separator)]
-    tables = [{uid: i for i, uid in enumerate(labels.uids)}, _unique(labels.texts)]
+    tables = [{uid: i for i, uid in enumerate(labels.uids)}, _unique(labels.names)]
     for table in tables:
         for splitter in splitters:
             if all(str(token) in table for cell in distinct for token in splitter.tokens(cell)):
@@ -133,6 +143,17 @@ def _guess(cells: Collection[Cell], separator: str | None, known: Collection[str
     listed = {str(token) for cell in cells if not isinstance(cell, str) for token in cell}
     texts = (cell for cell in cells if isinstance(cell, str))
     return Splitter(choose_separator(texts, listed | set(known)), strip=True)
+
+
+def parent_uids(cells: Sequence[Cell], labels: Labels) -> list[list[str]]:
+    """Return the uids that each cell of a parent column names, by uid or text; an unknown name stays as it is.
+
+    >>> parent_uids(["", "a", "a|Bee"], Labels(["Ant", "Bee", "Cat"], ["a", "b", "c"]))
+    [[], ['a'], ['a', 'b']]
+    """
+    splitter, look_up = resolve(cells, labels, None)
+    places = [[(token, None if look_up is int else look_up(str(token))) for token in splitter.tokens(c)] for c in cells]
+    return [[str(token) if place is None else labels.uids[place] for token, place in cell] for cell in places]
 
 
 def joiner(uids: Sequence[str]) -> tuple[Callable[[list[str]], str], Callable[[list[float]], str]]:

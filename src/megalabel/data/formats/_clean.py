@@ -33,10 +33,11 @@ class Findings:
     Args:
         strict: raise a DataError instead of counting.
         choose: leave out rows without text or label, and merge rows with the same text; else they are only counted.
+        unit: what the number of a row counts.
     """
 
-    def __init__(self, strict: bool, choose: bool) -> None:
-        self.strict, self.choose = strict, choose
+    def __init__(self, strict: bool, choose: bool, unit: str = "line") -> None:
+        self.strict, self.choose, self.unit = strict, choose, unit
         self.counts: dict[str, int] = {}
         self.first: dict[str, int] = {}
 
@@ -48,7 +49,7 @@ class Findings:
                 "missing": f"the label {shown} stands for a missing value",
                 "empty": "this row has no text",
                 "unlabelled": "this row has no label",
-                "text": f"this row has the text of line {shown}",
+                "text": f"this row has the text of {self.unit} {shown}",
             }[kind]
             raise DataError(what, path=path, line=line, remedy=REMEDY)
         self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -108,7 +109,7 @@ class Findings:
                 self._warn(path, f"{rows(shared)} of {name} {has(shared)} the text of a train row", say)
 
     def _where(self, kind: str) -> str:
-        return f"(the first on line {self.first[kind]})"
+        return f"(the first {'on line' if self.unit == 'line' else f'is {self.unit}'} {self.first[kind]})"
 
     def _warn(self, path: Path | str, what: str, say: Callable[[str], None]) -> None:
         if self.strict:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from megalabel.errors import DataError
 from megalabel.files import decode, find, read_lines, writing
 from megalabel.progress import track
 
-__all__ = ["looks_delimited", "open_delimited", "quote_row", "write_delimited"]
+__all__ = ["looks_delimited", "open_delimited", "open_stream", "quote_row", "write_delimited"]
 
 DELIMITERS = (",", "\t", ";")
 _LONGEST_CELL = 2**31 - 1
@@ -42,7 +43,10 @@ def looks_delimited(path: Path, ending: str, delimiters: str) -> str | None:
 
 def sniff(path: Path, first: str) -> tuple[str, list[str]]:
     """Return the delimiter that makes most sense of the header, ``first`` where several do, and the columns."""
-    text = head(path).decode("utf-8", errors="replace")
+    return _best_delimiter(head(path).decode("utf-8", errors="replace"), first)
+
+
+def _best_delimiter(text: str, first: str) -> tuple[str, list[str]]:
     best: tuple[tuple[int, int], str, list[str]] = ((-1, -1), first, [])
     for delimiter in (first, *(d for d in DELIMITERS if d != first)):
         try:
@@ -65,6 +69,18 @@ def open_delimited(path: Path, first: str) -> Table:
     if not header:
         raise DataError("this file has no header", path=path)
     return Table(path, header, partial(_pick, path, header, records))
+
+
+def open_stream(path: Path, lines: Iterator[tuple[int, bytes]], first: str) -> Table:
+    """Open a table with a header that can be read only once; ``path`` names it in messages."""
+    csv.field_size_limit(_LONGEST_CELL)
+    number, line = next(lines, (1, b""))
+    delimiter, _ = _best_delimiter(decode(line, path, number), first)
+    records = _read_records(path, chain([(number, line)], lines), delimiter, plain=False)
+    _, header = next(records, (1, []))
+    if not header:
+        raise DataError("this file has no header", path=path)
+    return Table(path, header, partial(_pick, path, header, partial(chain, [(1, header)], records)))
 
 
 def write_delimited(data: Dataset, folder: Path, ending: str, delimiter: str) -> None:
@@ -114,7 +130,13 @@ def _write_table(path: Path, delimiter: str, columns: list[str], rows: Iterable[
 
 def _records(path: Path, delimiter: str, plain: bool) -> Iterator[tuple[int, list[str]]]:
     """Yield (line, cells) of every row that is not blank, the header first."""
-    lines = (decode(line, path, number) + "\n" for number, line in read_lines(path))
+    return _read_records(path, read_lines(path), delimiter, plain)
+
+
+def _read_records(
+    path: Path, source: Iterable[tuple[int, bytes]], delimiter: str, plain: bool
+) -> Iterator[tuple[int, list[str]]]:
+    lines = (decode(line, path, number) + "\n" for number, line in source)
     if plain:
         reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=csv.QUOTE_NONE)
     else:
@@ -134,7 +156,7 @@ def _records(path: Path, delimiter: str, plain: bool) -> Iterator[tuple[int, lis
 
 
 def _pick(
-    path: Path, header: list[str], records: partial[Iterator[tuple[int, list[str]]]], columns: Sequence[str]
+    path: Path, header: list[str], records: Callable[[], Iterator[tuple[int, list[str]]]], columns: Sequence[str]
 ) -> Iterator[tuple[int, list[Any]]]:
     places = [header.index(column) for column in columns]
     rows = records()

@@ -14,6 +14,7 @@ from megalabel.data.dataset import Labels
 from megalabel.documents import parse_whole
 from megalabel.errors import DataError
 from megalabel.files import decode, find, read_lines
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +103,9 @@ class RowCollector:
 
     def _add_weights(self, line: int, ids: Sequence[int], weights: Any) -> None:
         if not isinstance(weights, Sequence) or isinstance(weights, str) or len(weights) != len(ids):
-            raise self._wrong(line, f"{len(ids)} labels need as many weights, in a list")
+            raise self._wrong(
+                line, f"{counted(len(ids), 'label')} {'needs' if len(ids) == 1 else 'need'} as many weights, in a list"
+            )
         for weight in weights:
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not LEAST < weight <= 1:
                 raise self._wrong(line, f"weight {weight!r:.60} is not a number in (0, 1]")

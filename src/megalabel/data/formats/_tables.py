@@ -12,10 +12,20 @@ import numpy as np
 
 from megalabel.data.dataset import Dataset, Labels, Split
 from megalabel.data.formats import Options
-from megalabel.data.formats._cells import Cell, Splitter, is_missing, name_labels, parse_cell, parse_weights, resolve
+from megalabel.data.formats._cells import (
+    Cell,
+    Splitter,
+    is_missing,
+    name_labels,
+    parent_uids,
+    parse_cell,
+    parse_weights,
+    resolve,
+)
 from megalabel.data.formats._clean import Findings, Row
-from megalabel.data.formats._rows import PARTS, LabelCollector, RowCollector
+from megalabel.data.formats._rows import PARTS, RowCollector
 from megalabel.data.formats._separator import GUESSED, AmbiguousError, split_items
+from megalabel.data.formats._vocabulary import Term, TextParts, make_labels
 from megalabel.data.formats.folder import assemble, make_split
 from megalabel.data.problems import MISSING
 from megalabel.errors import DataError
@@ -26,8 +36,10 @@ __all__ = ["Points", "Table", "build_splits", "collect", "label_rows", "point_ro
 TEXT = ("text", "title", "query", "sentence", "content", "document", "question", "description", "body", "abstract")
 LABELS = ("labels", "label", "tags", "tag", "categories", "category", "targets", "target", "classes", "class", "topics")
 UID = ("uid", "id", "_id", "guid")
+PARENT = ("parent", "parents", "broader")
 KNOWN = {*TEXT, *LABELS, *UID, "weights", "split", "name"}
 
+_PLAIN = Options()
 NAMES = {
     "train": ("train", "trn", "training"),
     "val": ("val", "valid", "validation", "dev"),
@@ -112,32 +124,40 @@ def collect(table: Table, options: Options, split: str | None) -> dict[str, Poin
     return parts
 
 
-def read_label_table(table: Table) -> Labels:
-    """Read uid and text of each label; a missing uid is the text (where texts differ), a missing text the uid."""
+def read_label_table(table: Table, options: Options = _PLAIN) -> Labels:
+    """Read uid and text of each label; a missing uid is the text (where texts differ), a missing text the uid.
+
+    A ``parent`` column holds the uid or the text of the next broader label, or of several.
+    """
     uid = table.guess(UID)
     text = table.guess((*TEXT, "name", *LABELS))
     if uid is None and text is not None:
         uid = table.guess(("label", "name", "code"), (text,))
-    others = [column for column in table.columns if column != uid]
+    parent = table.guess(PARENT, (uid, text))
+    others = [column for column in table.columns if column not in (uid, parent)]
     if text is None and len(others) == 2 and uid is None:
         uid, text = others
     elif text is None and len(others) < 2:
         text = others[0] if others else uid
     if text is None:
         raise DataError(f"no text column among: {', '.join(table.columns)}", path=table.path)
+    columns = [column for column in (text, uid, parent) if column is not None]
     lines: list[int] = []
-    texts: list[str] = []
-    uids: list[str] = []
-    for line, (label, *rest) in table.rows([text] if uid is None else [text, uid]):
+    rows: list[list[str]] = []
+    cells: list[Cell] = []
+    for line, values in table.rows(columns):
         lines.append(line)
-        texts.append(text_cell(table.path, line, text, label))
-        uids.extend(text_cell(table.path, line, uid or "", cell) for cell in rest)
-    if uid is None:
-        uids = texts if len(set(texts)) == len(texts) else [f"lbl-{i}" for i in range(len(texts))]
-    collector = LabelCollector(table.path)
-    for line, name, label in zip(lines, uids, texts, strict=True):
-        collector.add(line, name, label)
-    return collector.labels()
+        given = columns if parent is None else columns[:-1]
+        rows.append([text_cell(table.path, line, column, cell) for column, cell in zip(given, values, strict=False)])
+        cells.append("" if parent is None else parse_cell(values[-1]))
+    texts = [row[0] for row in rows]
+    uids = [row[-1] for row in rows]
+    if uid is None and len(set(texts)) < len(texts):
+        uids = [f"lbl-{i}" for i in range(len(texts))]
+    above = parent_uids(cells, Labels(texts, uids))
+    found = zip(uids, texts, lines, above, strict=True)
+    terms = [Term(name, label, line, parents=parents) for name, label, line, parents in found]
+    return make_labels(terms, TextParts.parse(options.label_text), table.path)
 
 
 def build_splits(
@@ -146,11 +166,13 @@ def build_splits(
     label_path: Path | str | None,
     options: Options,
     choose: bool = False,
+    unit: str = "line",
 ) -> tuple[dict[str, Split], Labels]:
     """Turn collected rows into splits over one label set, the given one or the one the rows name.
 
     ``options.say`` receives a line on what separates the labels of a cell, and one for each kind of odd rows.
-    With ``choose``, rows without text or label are left out, and rows with the same text are merged.
+    With ``choose``, rows without text or label are left out, and rows with the same text are merged. ``unit`` is what
+    the lines of the rows count.
     """
     cells = [cell for points in parts.values() for cell in points.cells]
     look_up: Callable[[str], int | None]
@@ -165,7 +187,7 @@ def build_splits(
         splitter, look_up = resolve(cells, labels, options.separator)
     _report_separator(splitter, cells, options.say)
     splits = {}
-    findings = Findings(options.strict, choose)
+    findings = Findings(options.strict, choose, unit)
     missing: dict[str, None] = {}
     for name, points in parts.items():
         found = []
@@ -251,6 +273,8 @@ def _ambiguous(error: AmbiguousError, parts: dict[str, Points]) -> DataError:
 
 def read_tables(path: Path, options: Options, ending: str, open_table: Callable[[Path], Table]) -> Dataset:
     """Read one file, or a folder with train, test, val and labels tables that end in ``ending``."""
+    from megalabel.data.formats._label_file import read_label_file  # which opens tables
+
     label_path = options.label_file
     if path.is_file():
         parts = collect(open_table(path), options, None)
@@ -268,20 +292,9 @@ def read_tables(path: Path, options: Options, ending: str, open_table: Callable[
         for split, source in sources.items():
             if source is not None:
                 parts |= collect(open_table(source), options, split)
-    labels = None if label_path is None else read_label_table(open_any(label_path))
+    labels = None if label_path is None else read_label_file(label_path, options)
     splits, labels = build_splits(parts, labels, label_path, options, path.is_file() and options.rows == "train")
     return assemble(path, splits, labels, options)
-
-
-def open_any(path: Path) -> Table:
-    """Open a label file of any table format."""
-    if path.suffix == ".parquet":
-        from megalabel.data.formats.parquet import open_parquet
-
-        return open_parquet(path)
-    from megalabel.data.formats._delimited import open_delimited
-
-    return open_delimited(path, "\t" if ".tsv" in path.suffixes else ",")
 
 
 def point_rows(split: Split, label_uids: Sequence[str]) -> Iterator[tuple[str, str, list[str], list[float]]]:

@@ -1,7 +1,8 @@
 """The folder format: JSON lines, plain or gzip, one object per point or label.
 
 ``trn.jsonl``, ``tst.jsonl`` and optional ``val.jsonl`` hold ``{"uid", "text", "labels":
-[ints]}`` with optional ``"weights"``; ``lbl.jsonl`` holds ``{"uid", "text"}``; optional
+[ints]}`` with optional ``"weights"``; ``lbl.jsonl`` holds ``{"uid", "text"}`` with optional
+``"name"``, ``"notation"`` and ``"parents": [ints]``; optional
 ``filter_trn.txt`` (``_val``, ``_tst``) hold ``row label`` pairs; optional ``card.json``
 holds name, about, licence, propensity constants, and the packages the set was made from
 with their versions.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from megalabel.data.concepts import CONCEPT_KEYS, read_concepts
 from megalabel.data.dataset import Dataset, Labels, Split
 from megalabel.data.formats import Options
 from megalabel.data.formats._rows import PARTS, LabelCollector, RowCollector, read_filter, write_pairs
@@ -114,8 +116,9 @@ def read_card(path: Path) -> dict[str, Any]:
 def write(data: Dataset, folder: Path) -> None:
     """Write the set into an empty folder, gzip-compressed."""
     with writing(folder / "lbl.jsonl.gz") as out:
-        for uid, text in zip(data.labels.uids, data.labels.texts, strict=True):
-            out.write(dump({"uid": uid, "text": text}, folder / "lbl.jsonl.gz"))
+        for label, (uid, text) in enumerate(zip(data.labels.uids, data.labels.texts, strict=True)):
+            row = {"uid": uid, "text": text, **data.labels.concept(label).to_dict()}
+            out.write(dump(row, folder / "lbl.jsonl.gz"))
     for name, split in data.splits.items():
         target = folder / f"{PARTS[name]}.jsonl.gz"
         with writing(target) as out:
@@ -167,9 +170,12 @@ def dump(row: dict[str, Any], path: Path, option: int = 0) -> bytes:
 
 def _read_labels(path: Path) -> Labels:
     collector = LabelCollector(path)
+    rows = []
     for line, row in json_rows(path):
         collector.add(line, string(row, "uid", path, line), string(row, "text", path, line))
-    return collector.labels()
+        rows.append((line, {key: row[key] for key in CONCEPT_KEYS if key in row}))
+    labels = collector.labels()
+    return replace(labels, concepts=read_concepts(rows, path))
 
 
 def _read_split(path: Path, labels: int) -> Split:
@@ -194,7 +200,7 @@ def make_split(path: Path | str, texts: list[str], uids: list[str], targets: csr
     return Split(texts, targets, uids)
 
 
-def string(row: dict[str, Any], key: str, path: Path, line: int) -> str:
+def string(row: dict[str, Any], key: str, path: Path, line: int | None) -> str:
     """Return a text field; a number becomes its digits, anything else is an error."""
     value = row.get(key)
     if isinstance(value, str):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["PARTS", "as_rows", "as_targets", "no_cells", "pack", "unpack"]
+__all__ = ["PARTS", "as_rows", "as_targets", "no_cells", "pack", "unit_rows", "unpack"]
 
 PARTS = ("data", "indices", "indptr", "shape")  # arrays of a saved matrix
 
@@ -48,6 +48,14 @@ def as_targets(matrix: sparse.csr_matrix, name: str, shape: tuple[int, int]) -> 
         rows = rows.copy()
         rows.eliminate_zeros()
     return rows
+
+
+def unit_rows(rows: sparse.csr_matrix) -> sparse.csr_matrix:
+    """Return sparse rows scaled to length 1; empty rows stay empty."""
+    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    squares = np.bincount(owner, weights=rows.data.astype(np.float64) ** 2, minlength=rows.shape[0])
+    lengths = np.sqrt(np.where(squares > 0, squares, 1))
+    return sparse.csr_matrix(((rows.data / lengths[owner]).astype(np.float32), rows.indices, rows.indptr), rows.shape)
 
 
 def no_cells(shape: tuple[int, int]) -> sparse.csr_matrix:

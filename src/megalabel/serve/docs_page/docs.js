@@ -1,12 +1,22 @@
 // Shows openapi.json and sends requests. Text is always set as text, never as markup.
 
+import { copy, curl } from "../page/snippets.js";
+
 const KEY = "megalabel-key"; // shared with the playground
+const CHANGES = new Set(["post /labels", "delete /labels", "delete /labels/{uid}", "patch /labels/{uid}"]);
 const $ = (id) => document.getElementById(id);
 
 function make(tag, text = "", className = "") {
   const element = document.createElement(tag);
   element.textContent = text;
   if (className) element.className = className;
+  return element;
+}
+
+/** Return an element with a text in which `words` between backticks are code. */
+function prose(tag, text, className = "") {
+  const element = make(tag, "", className);
+  text.split(/`+/).forEach((part, index) => part && element.append(index % 2 ? make("code", part) : part));
   return element;
 }
 
@@ -56,11 +66,13 @@ function example(schema, all) {
 
 function table(head, rows) {
   const element = make("table");
-  const first = element.appendChild(make("tr"));
-  for (const text of head) first.append(make("th", text));
+  const first = element.createTHead().appendChild(make("tr"));
+  for (const text of head) first.appendChild(make("th", text)).scope = "col";
+  const body = element.createTBody();
   for (const row of rows) {
-    const line = element.appendChild(make("tr"));
-    for (const text of row) line.append(make("td", text));
+    const line = body.appendChild(make("tr"));
+    row.forEach((text, place) => line.append(place ? prose("td", text) : make("th", text)));
+    line.firstChild.scope = "row";
   }
   return element;
 }
@@ -72,46 +84,99 @@ function fields(schema, all) {
   ]));
 }
 
-/** Return a form that sends the request. */
+/** Return a form that sends the request, and shows it as a command. */
 function requestForm(method, path, operation, body, all) {
   const form = make("form");
+  form.noValidate = true;
   const inputs = (operation.parameters ?? []).map((parameter) => {
-    const label = form.appendChild(make("label", `${parameter.name} `));
+    const label = form.appendChild(make("label", parameter.name, "parameter"));
     const input = label.appendChild(make("input"));
-    label.append(" ");
+    const schema = resolve(parameter.schema, all);
+    input.value = parameter.required ? (schema.examples?.[0] ?? "") : "";
+    input.placeholder = schema.default ?? "";
     return [parameter, input];
   });
   const area = body ? form.appendChild(make("textarea")) : null;
   if (area) {
-    area.rows = 8;
-    area.setAttribute("aria-label", "Body of the request");
     area.value = JSON.stringify(example(body, all), null, 2);
+    area.rows = area.value.split("\n").length;
+    area.spellcheck = false;
+    area.setAttribute("aria-label", `Body of ${method.toUpperCase()} ${path}`);
   }
-  form.append(make("button", "Send"));
-  const out = form.appendChild(make("pre"));
+  const command = make("pre", "", "command");
+  command.tabIndex = 0;
+  command.setAttribute("role", "group");
+  command.setAttribute("aria-label", "The request as a curl command");
+  const status = make("p", "", "status");
+  status.setAttribute("role", "status");
+  const out = make("pre", "", "answer");
+  out.tabIndex = 0;
+  out.setAttribute("role", "group");
+  out.setAttribute("aria-label", "Answer");
   out.hidden = true;
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
+  const buttons = make("div", "", "buttons");
+  const copyButton = make("button", "Copy as curl");
+  copyButton.type = "button";
+  buttons.append(make("button", "Send", "strong"), copyButton);
+  if (CHANGES.has(`${method} ${path}`)) buttons.append(make("span", "This changes the labels of the model.", "warning"));
+  form.append(buttons, command, status, out);
+
+  /** Return the address relative to the page. */
+  function target() {
     const query = new URLSearchParams();
     let url = path.slice(1);
     for (const [parameter, input] of inputs) {
-      if (parameter.in === "path") url = url.replace(`{${parameter.name}}`, encodeURIComponent(input.value));
+      if (parameter.in === "path") url = url.replace(`{${parameter.name}}`, () => encodeURIComponent(input.value));
       else if (input.value) query.set(parameter.name, input.value);
     }
-    out.hidden = false;
-    out.textContent = "…";
+    return url + (query.size ? `?${query}` : "");
+  }
+
+  function showCommand() {
+    const withKey = sessionStorage.getItem(KEY) !== null;
+    command.textContent = curl(method.toUpperCase(), new URL(target(), document.baseURI).href, area ? compact(area.value) : null, withKey);
+  }
+
+  form.addEventListener("input", showCommand);
+  copyButton.addEventListener("click", async () => {
+    status.textContent = (await copy(command.textContent, command)) ? "Copied." : "Copy the selected text yourself.";
+  });
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    out.hidden = true;
+    const missing = inputs.find(([parameter, input]) => parameter.required && !input.value);
+    if (missing) {
+      status.textContent = `Enter ${missing[0].name}.`;
+      missing[1].focus();
+      return;
+    }
+    status.textContent = "…";
+    const start = performance.now();
     try {
-      const answer = await fetch(url + (query.size ? `?${query}` : ""), {
+      const answer = await fetch(target(), {
         method: method.toUpperCase(),
         headers: headers(area ? { "Content-Type": "application/json" } : {}),
         body: area?.value,
       });
-      out.textContent = `${answer.status}\n${pretty(await answer.text())}`;
+      const text = await answer.text();
+      status.textContent = `${answer.status} ${answer.statusText}, ${Math.round(performance.now() - start)} ms`;
+      out.textContent = pretty(text);
+      out.hidden = false;
     } catch {
-      out.textContent = "The server is not responding.";
+      status.textContent = "The server is not responding.";
     }
   });
+  showCommand();
   return form;
+}
+
+/** Return JSON on one line; what is no JSON stays as it is. */
+function compact(text) {
+  try {
+    return JSON.stringify(JSON.parse(text));
+  } catch {
+    return text;
+  }
 }
 
 function pretty(text) {
@@ -127,7 +192,7 @@ function show(method, path, operation, all) {
   element.id = `${method}${path}`;
   const summary = element.appendChild(make("summary"));
   summary.append(make("span", method.toUpperCase(), "method"), make("h2", path), make("span", operation.summary, "soft"));
-  element.append(make("p", operation.description ?? ""));
+  element.append(prose("p", operation.description ?? ""));
   if (operation.parameters?.length) {
     element.append(make("h3", "Parameters"), table(["name", "in", "type", "meaning"], operation.parameters.map((parameter) => [
       parameter.name + (parameter.required ? " *" : ""), parameter.in, describe(parameter.schema, all), parameter.description ?? "",
@@ -139,7 +204,7 @@ function show(method, path, operation, all) {
   element.append(make("h3", "Answers"));
   for (const [status, answer] of Object.entries(operation.responses)) {
     if (status >= 400) continue;
-    element.append(make("p", `${status}: ${answer.description}`));
+    element.append(prose("p", `${status}: ${answer.description}`));
     const schema = answer.content?.["application/json"]?.schema;
     if (schema) element.append(make("pre", JSON.stringify(example(schema, all), null, 2)));
   }
@@ -165,7 +230,7 @@ async function load() {
   const all = await answer.json();
   $("key").hidden = true;
   $("title").textContent = `${all.info.title} ${all.info.version} API`;
-  $("about").textContent = all.info.description;
+  $("about").replaceChildren(...prose("p", all.info.description).childNodes);
   const list = Object.entries(all.paths).flatMap(([path, item]) =>
     Object.entries(item).map(([method, operation]) => show(method, path, operation, all)));
   $("operations").replaceChildren(...list);

@@ -1,18 +1,22 @@
 // Connects the parts of the page: controls, URL, requests and results.
 
-import { base, key } from "./api.js";
 import { added, wireLabels } from "./labels.js";
+import { wireBrowse } from "./browse.js";
 import { button, byId, debounce, make } from "./dom.js";
+import { wireFile } from "./file.js";
+import { remember, wireHistory } from "./history.js";
+import { showCode, wireCode } from "./code.js";
 import { plural } from "./numbers.js";
 import { clear, formatScore, show } from "./results.js";
 import { callWithRetry } from "./retry.js";
-import { copy, curl, python } from "./snippets.js";
-import { fromHash, request, scale, tailApplies, toHash } from "./state.js";
+import { press, showReview, wireReview } from "./review.js";
+import { ANY, cutOf, defaultCut, fromHash, request, scale, tailApplies, toHash } from "./state.js";
 import { showControls, wireControls } from "./controls.js";
+import { showView, wireViews } from "./views.js";
 
 const PAUSE = 250; // milliseconds between the last key press and the request
+const SETTLED = 2000; // milliseconds without a key press until a text belongs to the last texts
 const EXAMPLES = 5;
-const MAX_CODE = 10_000; // characters shown
 const SCALES = {
   probability: "Scores are calibrated probabilities.",
   weighted: "Scores are probabilities times a weight that grows with rarity; bars are relative.",
@@ -24,6 +28,7 @@ let state = fromHash(location.hash);
 let model = null;
 let pending = new AbortController();
 let labelActions; // rename and remove
+let showLabelList; // of the view of all labels
 
 /** Show an error message with an optional button, or hide it if `text` is empty. */
 function showMessage(text, onPress = null, name = "Try now") {
@@ -77,11 +82,28 @@ async function showExamples() {
 
 /** Predict labels for another text, as if it was typed. */
 function predictText(text) {
-  state = { ...state, text };
+  state = { ...state, text, view: "text" };
+  showView(state.view);
   showControls(state, model);
   byId("text").focus();
+  remember(text);
   return predict();
 }
+
+/** Show a view, and in it what belongs to the state. */
+function go(view) {
+  state = { ...state, view };
+  showView(view);
+  keepInUrl();
+  if (view === "labels") showLabelList();
+}
+
+function keepInUrl() {
+  const hash = toHash(state);
+  history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
+}
+
+const rememberSoon = debounce(remember, SETTLED);
 
 /** Predict labels for the current state and return them; the answer to an older request is never shown. */
 async function predict() {
@@ -90,9 +112,8 @@ async function predict() {
   pending = new AbortController();
   const { signal } = pending;
   const requested = state;
-  const hash = toHash(requested);
-  history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
-  showCode();
+  keepInUrl();
+  showCode(state, model);
   byId("empty").hidden = requested.text.trim() !== "";
   if (!requested.text.trim()) {
     showNothing("");
@@ -109,6 +130,7 @@ async function predict() {
     const answer = await callWithRetry("POST", "predict", body, { signal, onWait });
     if (signal.aborted) return null;
     showLabels(answer.predictions[0], requested);
+    rememberSoon(requested.text);
     return answer.predictions[0];
   } catch (problem) {
     if (signal.aborted) return null;
@@ -122,7 +144,10 @@ const predictSoon = debounce(predict, PAUSE);
 
 function showLabels(labels, requested) {
   if (!labels.length) {
-    showNothing(requested.min === null ? "No labels." : "No label reaches the minimum score.");
+    const cut = cutOf(requested, model);
+    showNothing(cut === null ? "No labels." : `No label reaches the minimum score of ${Number(cut.toFixed(4))}.`);
+    if (cut !== null) byId("summary").append(" ", button("Show them all", showAll, { class: "quiet" }));
+    showReview(requested.text, []);
     return;
   }
   showMessage("");
@@ -132,10 +157,17 @@ function showLabels(labels, requested) {
   byId("scale").textContent = SCALES[kind];
   byId("summary").textContent = plural(labels.length, "label");
   const context = {
-    ...labelActions, text: requested.text, scale: kind, added, send, readOnly: model.read_only, onPredict: predictText,
+    ...labelActions, text: requested.text, scale: kind, added, send, readOnly: model.read_only, onPredict: predictText, onVerdict: press,
   };
   show(byId("list"), labels, context);
+  showReview(requested.text, labels);
   announce(`${plural(labels.length, "label")}. Best: ${labels[0].text}, score ${formatScore(labels[0].score, kind)}.`);
+}
+
+/** Show the labels below the minimum score as well. */
+function showAll() {
+  byId("results").focus(); // the button disappears
+  setState({ min: defaultCut(state, model) === null ? null : ANY }, { now: true });
 }
 
 function showNothing(text) {
@@ -144,22 +176,16 @@ function showNothing(text) {
   byId("legend").hidden = true;
   byId("summary").textContent = text;
   clear(byId("list"));
+  showReview("", []);
   announce(text);
 }
 
-function showCode() {
-  const body = request(state.text.trim() ? state : { ...state, text: "your text" }, model);
-  const texts = { curl: curl(`${base}predict`, body, key() !== ""), python: python(`${base}predict`, body, key() !== "") };
-  const text = texts[byId("code").dataset.kind ?? "curl"];
-  byId("code").textContent = text.length > MAX_CODE ? `${text.slice(0, MAX_CODE)}\n… copied in full` : text;
-  return texts;
-}
-
-async function copyAs(kind, name) {
-  byId("code").dataset.kind = kind;
-  const done = await copy(showCode()[kind], byId("code"));
-  const withKey = key() ? " Set MEGALABEL_API_KEY to the key." : "";
-  byId("copy-status").textContent = done ? `Copied as ${name}.${withKey}` : "Copy the selected text yourself.";
+/** Change the state, and predict after a pause, or now. */
+function setState(values, { now = false } = {}) {
+  state = { ...state, ...values };
+  showControls(state, model, { leave: document.activeElement });
+  if (now) predict();
+  else predictSoon();
 }
 
 function wire() {
@@ -173,16 +199,22 @@ function wire() {
     },
   });
   wireControls({
-    onChange: (values, { now = false } = {}) => {
-      state = { ...state, ...values };
-      showControls(state, model, { leave: document.activeElement });
-      if (now) predict();
-      else predictSoon();
+    onChange: setState,
+    onSubmit: () => {
+      remember(state.text);
+      return predict();
     },
-    onSubmit: predict,
   });
-  byId("copy-curl").addEventListener("click", () => copyAs("curl", "curl"));
-  byId("copy-python").addEventListener("click", () => copyAs("python", "Python"));
+  wireViews(go);
+  wireHistory(predictText);
+  wireReview({ send, open: predictText });
+  wireFile({
+    current: () => ({ state, model }),
+    ask: (body, signal, onWait) => callWithRetry("POST", "predict", body, { signal, onWait }),
+    open: predictText,
+  });
+  showLabelList = wireBrowse({ send, predictText });
+  wireCode(() => [state, model]);
   addEventListener("hashchange", () => {
     state = fromHash(location.hash);
     start();
@@ -196,6 +228,7 @@ function start() {
   if (!tailApplies(state, model)) state.tail = null;
   showControls(state, model);
   predict();
+  go(state.view);
 }
 
 async function begin() {

@@ -2,7 +2,7 @@
 
 import { byId, make } from "./dom.js";
 import { count } from "./numbers.js";
-import { tailApplies } from "./state.js";
+import { ANY, cutOf, defaultCut, tailApplies } from "./state.js";
 
 /** Show a state in the controls, except in the one the user is editing (`leave`). */
 export function showControls(state, model, { leave = null } = {}) {
@@ -11,8 +11,8 @@ export function showControls(state, model, { leave = null } = {}) {
   };
   put(byId("text"), state.text);
   put(byId("k"), state.k);
-  put(byId("min"), state.min ?? "");
   byId("k").max = model.limits.k;
+  showCut(state, model, put);
   showHeads(state, model);
   showTail(state, model, put);
 }
@@ -43,6 +43,21 @@ function showTail(state, model, put) {
   byId("tail-hint").textContent = tailHint(state, model);
 }
 
+/** Show the minimum score; where the model has a threshold, say so, with a slider if scores are probabilities. */
+function showCut(state, model, put) {
+  const [cut, chosen] = [cutOf(state, model), defaultCut(state, model)];
+  put(byId("min"), cut === null ? "" : Number(cut.toFixed(4)));
+  put(byId("cut"), cut ?? 0);
+  byId("cut").hidden = !model.fused;
+  byId("cut-field").hidden = chosen === null;
+  if (chosen === null) return;
+  const reset = byId("cut-reset");
+  reset.hidden = state.min === null;
+  reset.textContent = `Reset to ${chosen.toFixed(2)}`;
+  byId("cut-value").textContent = cut === null ? "none" : cut.toFixed(2);
+  byId("cut-hint").textContent = `${chosen.toFixed(2)} was chosen on validation texts for ${model.threshold.goal}.`;
+}
+
 function tailHint(state, model) {
   if (!model.fused) {
     return "For fused models only (such as recipe auto): this model adds up the scores of its heads and has no probabilities.";
@@ -53,7 +68,7 @@ function tailHint(state, model) {
 
 /** Call `onChange` with changed values, `onSubmit` when the user wants an answer at once. */
 export function wireControls({ onChange, onSubmit }) {
-  const [text, tail, k, min] = ["text", "tail", "k", "min"].map(byId);
+  const [text, tail, k, min, cut] = ["text", "tail", "k", "min", "cut"].map(byId);
   text.addEventListener("input", () => onChange({ text: text.value }));
   text.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
@@ -72,11 +87,16 @@ export function wireControls({ onChange, onSubmit }) {
     onChange({ tail: null }, { now: true });
   });
   k.addEventListener("input", () => valid() && onChange({ k: Number(k.value) }));
-  min.addEventListener("input", () => valid() && onChange({ min: min.value === "" ? null : Number(min.value) }));
+  min.addEventListener("input", () => valid() && onChange({ min: min.value !== "" ? Number(min.value) : byId("cut-field").hidden ? null : ANY }));
+  cut.addEventListener("input", () => onChange({ min: Number(cut.value) }));
+  byId("cut-reset").addEventListener("click", () => {
+    (cut.hidden ? min : cut).focus(); // the button disappears
+    onChange({ min: null }, { now: true });
+  });
 
   byId("skip").addEventListener("click", (event) => {
     event.preventDefault(); // the hash holds the state
-    byId("results").focus();
+    [...document.querySelectorAll(".output > section")].find((section) => !section.hidden).focus();
   });
   byId("theme").value = window.megalabelTheme.get();
   byId("theme").addEventListener("change", (event) => window.megalabelTheme.set(event.target.value));

@@ -23,6 +23,12 @@ export function button(text, onPress, attributes = {}) {
 /** Return text for screen readers only. */
 export const unseen = (text) => make("span", { class: "unseen" }, text);
 
+/** Return the beginning of a text, on one line. */
+export function shortened(text, characters) {
+  const line = text.slice(0, 2 * characters).replaceAll(/\s+/g, " ").trim();
+  return line.length > characters ? `${line.slice(0, characters)}…` : line;
+}
+
 /** Return a function that calls back once after a pause in its calls; `cancel` drops a pending call. */
 export function debounce(callback, milliseconds) {
   let timer = 0;

@@ -5,6 +5,7 @@ import { decimal, percent, plural } from "./numbers.js";
 import { openWhy } from "./why.js";
 
 const SECONDS_TO_MOVE = 0.2;
+const VERDICTS = [["accepted", "✓"], ["rejected", "✗"]];
 let rows = new Map(); // uid -> element, for the text shown
 let shownText = null;
 
@@ -69,9 +70,28 @@ function newRow(label, context) {
     make("span", { class: "meta" }),
     make("span", { class: "score" }, make("span", { class: "bar" }, make("span")), make("span", { class: "number" })),
     why,
+    make("span", { class: "verdict" }, ...VERDICTS.map(([said, sign]) => verdictButton(label, said, sign, context))),
     panel,
   );
   return row;
+}
+
+function verdictButton(label, said, sign, context) {
+  const element = make("button", { type: "button", class: said, "aria-pressed": "false" });
+  element.append(make("span", { "aria-hidden": "true" }, sign), unseen(said === "accepted" ? "Accept " : "Reject "), make("span", { class: "unseen name" }));
+  element.title = said === "accepted" ? "Accept: the label is right" : "Reject: the label is wrong";
+  element.addEventListener("click", () => context.onVerdict(label, said));
+  return element;
+}
+
+/** Show what the user says about each label: `verdict` maps a uid to accepted, rejected or null. */
+export function showVerdicts(verdict) {
+  for (const [uid, row] of rows) {
+    const said = verdict(uid);
+    row.classList.toggle("is-accepted", said === "accepted");
+    row.classList.toggle("is-rejected", said === "rejected");
+    for (const [name] of VERDICTS) row.querySelector(`:scope > .verdict > .${name}`).setAttribute("aria-pressed", String(said === name));
+  }
 }
 
 function fill(row, label, index, share, context) {
@@ -87,6 +107,7 @@ function fill(row, label, index, share, context) {
   part("score").querySelector(".bar > span").style.width = `${(100 * Math.min(Math.max(share, 0), 1)).toFixed(2)}%`;
   part("score").querySelector(".number").replaceChildren(unseen("score "), formatScore(label.score, context.scale));
   part("why").replaceChildren("Why", unseen(` ${label.text}`));
+  for (const name of part("verdict").querySelectorAll(".name")) name.textContent = label.text;
 }
 
 /** Return the mark of the training frequency; its word carries the meaning, colour and shape only support it. */

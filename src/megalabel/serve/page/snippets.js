@@ -4,11 +4,13 @@ const LONG = 100_000; // bytes; Linux allows 131,072 in one command-line argumen
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** Return a command for a POSIX shell. It reads a key from the environment; the key is never copied. */
-export function curl(address, body, withKey) {
-  const json = JSON.stringify(body);
-  const lines = [`curl -sS ${quoted(address)}`, "-H 'Content-Type: application/json'"];
+/** Return a command for a POSIX shell, without a body if `json` is null. A key is read from the environment, never copied. */
+export function curl(method, address, json, withKey) {
+  const implied = json === null ? "GET" : "POST";
+  const lines = [`curl -sS ${method === implied ? "" : `-X ${method} `}${quoted(address)}`];
   if (withKey) lines.push('-H "Authorization: Bearer $MEGALABEL_API_KEY"');
+  if (json === null) return lines.join(" \\\n  ");
+  lines.push("-H 'Content-Type: application/json'");
   if (new TextEncoder().encode(json).length > LONG) {
     return [...lines, `--data-binary @- <<'END'\n${json}\nEND`].join(" \\\n  ");
   }

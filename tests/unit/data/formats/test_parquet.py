@@ -84,7 +84,7 @@ def test_whole_numbers_without_a_label_table_are_names_in_order(make):
         (pack(text=["a"], labels=[["r"]], weights=[[0.0]]), "train.parquet:1: weight 0.0"),
         (pack(text=["a"], labels=[["r"]], weights=[[1.5]]), "train.parquet:1: weight 1.5"),
         (pack(text=["a"], labels=[["r"]], weights=[["x"]]), "train.parquet:1: weight 'x'"),
-        (pack(text=["a"], labels=[["r"]], weights=[[0.5, 0.5]]), "train.parquet:1: 1 labels need as many weights"),
+        (pack(text=["a"], labels=[["r"]], weights=[[0.5, 0.5]]), "train.parquet:1: 1 label needs as many weights"),
         (
             pack(text=pa.array([], pa.string()), labels=pa.array([], pa.list_(pa.string()))),
             "train.parquet: this file holds no rows",

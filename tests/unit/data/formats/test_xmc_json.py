@@ -66,7 +66,7 @@ def test_plain_files_without_uids(make):
         ({"target_ind": ["0"]}, "label id '0' is not a whole number"),
         ({"target_ind": [0], "target_rel": [2.0]}, "weight 2.0 is not a number in (0, 1]"),
         ({"target_ind": [0], "target_rel": [0.0]}, "weight 0.0"),
-        ({"target_ind": [0], "target_rel": []}, "1 labels need as many weights"),
+        ({"target_ind": [0], "target_rel": []}, "1 label needs as many weights"),
         ({"target_ind": [0], "content": 1.5}, '"content" must be a text'),
         ({"target_ind": [0], "title": None}, '"title" must be a text'),
         ({}, 'the key "target_ind" is missing'),
