@@ -8,11 +8,13 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from megalabel.errors import MissingExtraError
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "megalabel"
 PARTS = (
     "data", "metrics", "losses", "index", "model", "recipes", "plan", "report", "augment", "graphs", "encoders",
-    "heads", "fusion", "batching", "serve", "types", "errors", "testing",
+    "heads", "fusion", "batching", "tuning", "serve", "types", "errors", "testing",
 )  # fmt: skip
 
 
@@ -81,9 +83,13 @@ def api_page(part: str, names: list[str]) -> str:
     """Return the page of a part: its modules, without the names that are on the page of the package itself."""
     lines = [f"# {_title(part)}", ""]
     for name in names:
-        module = import_module(name)
         if len(names) > 1:
             lines += [f"## {name}", ""]
+        try:
+            module = import_module(name)
+        except MissingExtraError as error:  # its package cannot be installed beside the others
+            lines += [f"{error}. See [integrations](integrations.md).", ""]
+            continue
         known = set() if name == "megalabel" else _elsewhere(module)
         lines += ["```{eval-rst}", f".. automodule:: {name}", "   :members:"]
         lines += [f"   :exclude-members: {', '.join(sorted(known))}"] if known else []

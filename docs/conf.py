@@ -27,6 +27,7 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
+suppress_warnings = ["ref.python"]  # two packages may each have a class of one name
 add_module_names = False
 toc_object_entries_show_parents = "hide"
 

@@ -104,7 +104,7 @@ def test_search_finds_a_page_offline(visit):
     page = visit("index.html")
     page.get_by_role("textbox", name="Search").fill("propensity")
     page.keyboard.press("Enter")
-    page.locator("#search-results li a", has_text="Metrics").wait_for()
+    page.locator("#search-results").get_by_role("link", name="Metrics", exact=True).wait_for()
 
 
 @pytest.mark.parametrize(("name", "scheme"), [*((name, "light") for name in PAGES), ("api-losses.html", "dark")])

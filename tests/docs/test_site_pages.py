@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import megalabel as ml
+from megalabel.errors import MissingExtraError
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -63,3 +64,13 @@ def test_objects_lead_to_their_source(name, file):
     found = reference.source_of("megalabel.losses", name)
     assert (found and found[0]) == (file and f"src/megalabel/losses/{file}")
     assert found is None or found[1] > 1
+
+
+def test_a_module_without_its_package_is_named(monkeypatch):
+    def missing(name):
+        raise MissingExtraError("haystack-ai", extra="haystack", what="the retriever")
+
+    monkeypatch.setattr(reference, "import_module", missing)
+    page = reference.api_page("integrations", ["megalabel.integrations.haystack", "megalabel.integrations.other"])
+    assert "## megalabel.integrations.haystack\n\nthe retriever needs the package haystack-ai" in page
+    assert "automodule" not in page
