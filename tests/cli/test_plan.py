@@ -57,7 +57,7 @@ def test_json_is_one_consistent_document(call):
 def test_this_machine_and_a_data_set(call):
     code, out, _ = call("plan", "unidec-cpu", *SMALL)
     assert code == 0
-    assert out.startswith("unidec-cpu: 320 points x 30 labels, batch 64")
+    assert out.startswith("unidec-cpu: 320 points x 30 labels, batch 58")
     assert re.search(r"^fits: .* on one CPU, \d+%$", out, re.MULTILINE)
     assert "FLOP/s" in out
     assert "DEXML, all labels" in out

@@ -22,6 +22,6 @@ def test_every_command_runs(tmp_path, monkeypatch, capsys):
         assert program == "megalabel"
         assert main(arguments) == 0, command
         printed[command] = capsys.readouterr().out
-    assert len(COMMANDS) == 15
+    assert len(COMMANDS) == 16
     (listed,) = (out for command, out in printed.items() if " labels list " in command)
     assert listed == "new  1  a better text for it\n"

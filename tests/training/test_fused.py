@@ -11,7 +11,7 @@ import megalabel as ml
 from megalabel.errors import MegalabelError
 from megalabel.fusion import TreeFusion
 from megalabel.metrics import Thresholds
-from megalabel.model import store
+from megalabel.model.hashes import seal_of
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +217,7 @@ def test_a_model_saved_without_a_threshold_is_read_and_returns_five_labels(model
     model.save(tmp_path / "old")
     card = json.loads((tmp_path / "old" / "model.json").read_text())
     del card["threshold"], card["seal"]
-    (tmp_path / "old" / "model.json").write_text(json.dumps({**card, "seal": store._seal(card)}))
+    (tmp_path / "old" / "model.json").write_text(json.dumps({**card, "seal": seal_of(card)}))
     old = ml.Model.load(tmp_path / "old")
     assert old.thresholds is None and old.evaluate(data).to_dict()["threshold"] is None
     assert old.predict(data.test.texts[:3]) == model.predict(data.test.texts[:3], k=5)

@@ -14,6 +14,7 @@ from megalabel.model import store
 KINDS = {"exact": ExactIndex, "hnsw": HnswIndex, "ivf": IvfIndex}
 MOST = {"exact": {}, "hnsw": {"ef_search": 100}, "ivf": {"nprobe": 100}}  # settings that find all there is
 EVERY = pytest.mark.parametrize("kind", KINDS)
+CARDS = {"model.json", "about.json", "README.md"}  # the last two may be edited
 TEXTS = ["the first text", "another", "a text about something else", "and one more of them"]
 
 
@@ -165,7 +166,7 @@ def test_the_card_checks_every_file(run, tmp_path):
     changed(indexed(run, "ivf", tmp_path / "model")).save(tmp_path / "model", overwrite=True)
     card = json.loads((tmp_path / "model" / "model.json").read_bytes())
     files = {path.relative_to(tmp_path / "model").as_posix() for path in (tmp_path / "model").rglob("*.*")}
-    assert set(card["sha256"]) == {name for name in files if (tmp_path / "model" / name).is_file()} - {"model.json"}
+    assert set(card["sha256"]) == {name for name in files if (tmp_path / "model" / name).is_file()} - CARDS
     assert card["format"] == 4
     assert card["index"][0]["changed"] == [7, 60, 61]
 
@@ -177,7 +178,7 @@ def test_a_failed_save_keeps_the_old_index(run, data, tmp_path, monkeypatch):
     def fail(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "_files", fail)
+    monkeypatch.setattr(store, "files_in", fail)
     with pytest.raises(ml.MegalabelError, match="nothing was changed"):
         model.save(tmp_path / "model", overwrite=True)
     assert all(isinstance(one.index, IvfIndex) for one in ml.Model.load(tmp_path / "model").indexes.built)

@@ -65,7 +65,7 @@ def test_labels_are_read_without_the_model(model, tmp_path):
     model.save(tmp_path / "model")
     rows = read_labels(tmp_path / "model")
     assert [row["id"] for row in rows] == [0, 1, 2, *range(4, 61)]
-    assert rows[-1] == {"id": 60, "uid": "n", "text": "new", "points": 1}
+    assert rows[-1] == {"id": 60, "uid": "n", "text": "new", "points": 0}
     assert [row["points"] for row in rows] == np.delete(model.stats.counts, 3).tolist()
 
 

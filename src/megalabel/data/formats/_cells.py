@@ -151,9 +151,10 @@ def parent_uids(cells: Sequence[Cell], labels: Labels) -> list[list[str]]:
     >>> parent_uids(["", "a", "a|Bee"], Labels(["Ant", "Bee", "Cat"], ["a", "b", "c"]))
     [[], ['a'], ['a', 'b']]
     """
-    splitter, look_up = resolve(cells, labels, None)
-    places = [[(token, None if look_up is int else look_up(str(token))) for token in splitter.tokens(c)] for c in cells]
-    return [[str(token) if place is None else labels.uids[place] for token, place in cell] for cell in places]
+    splitter, _ = resolve(cells, labels, None)
+    named = dict(zip(reversed(labels.texts), reversed(labels.uids), strict=True))  # the first label of a text
+    named |= {uid: uid for uid in labels.uids}
+    return [[named.get(str(token), str(token)) for token in splitter.tokens(cell)] for cell in cells]
 
 
 def joiner(uids: Sequence[str]) -> tuple[Callable[[list[str]], str], Callable[[list[float]], str]]:
