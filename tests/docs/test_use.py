@@ -24,4 +24,4 @@ def test_every_command_runs(tmp_path, monkeypatch, capsys):
         printed[command] = capsys.readouterr().out
     assert len(COMMANDS) == 16
     (listed,) = (out for command, out in printed.items() if " labels list " in command)
-    assert listed == "new  1  a better text for it\n"
+    assert listed == "new  0  a better text for it\n"
