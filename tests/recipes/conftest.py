@@ -23,6 +23,8 @@ SMALL_HEAD = {"dim": 6, "neighbours": 5, "mined": 2, "uniform": 2, "max_df": 0.5
 
 SYLLABLES = [first + second for first in "bdfgk" for second in "aeiou"]
 WORDS = [f"{first}{second}n" for first in SYLLABLES[:10] for second in SYLLABLES[10:16]]
+# A script without spaces, for ``split``.
+WORDS[::12] = ["逆行列の計算", "行列を読む", "表の計算", "列を逆に", "計算の列"]
 
 
 @pytest.fixture(scope="session")
