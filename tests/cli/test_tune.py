@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -70,7 +71,9 @@ def test_stopped_and_resumed(settings, call, tmp_path, number):
     arguments = ["tune", "unidec-cpu", "--data", DATA, *settings("training.epochs=3"), *SPACE, "--trials", "4"]
     out = tmp_path / "killed"
     command = [sys.executable, "-m", "megalabel", *map(str, arguments), "--out", str(out)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | {"NO_COLOR": "1"}) as process:
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests that run in the background ignore it
+    environment = os.environ | {"NO_COLOR": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, preexec_fn=heed) as process:
         deadline = time.monotonic() + 120
         while not (log := out / "trials.jsonl").is_file() or len(read_log(log)) < 2:
             assert process.poll() is None and time.monotonic() < deadline
