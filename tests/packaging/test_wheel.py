@@ -102,8 +102,8 @@ def test_the_demo_from_an_empty_environment(programs, tmp_path):
                   MEGALABEL_CACHE=str(tmp_path / "cache"))  # fmt: skip
     assert json.loads(printed)
     assert "<svg" in (work / "runs/demo/report.html").read_text()
-    predicted = run(programs / "megalabel", "predict", "runs/demo", "--text", "inverse of a square matrix", "--json",
-                    folder=work)  # fmt: skip
+    predicted = run(programs / "megalabel", "predict", "runs/demo", "--text", "inverse of a square matrix", "-k", "10",
+                    "--json", folder=work)  # fmt: skip
     assert any("inv" in label["text"] for label in json.loads(predicted)["predictions"][0])
 
 
