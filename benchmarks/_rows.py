@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -67,8 +68,8 @@ def row_of(path: Path, row: Row, data: str, seed: int, script: str, **more: Any)
 
     ``more`` is part of the request and of what the row is known by.
     """
-    key, there = {**key_of(row, data, seed), **more}, rows_there(path)
-    for result in there:
+    key = {**key_of(row, data, seed), **more}
+    for result in rows_there(path):
         if is_of(result, key):
             return result
     request = {"name": row.name, "recipe": row.recipe, "changes": row.changes, "data": data, "seed": seed, **more}
@@ -76,8 +77,16 @@ def row_of(path: Path, row: Row, data: str, seed: int, script: str, **more: Any)
         result = in_own_process([sys.executable, script], request) | {"digest": key["digest"]}
     except RowFailed as error:
         raise SystemExit(f"{row.name} failed: {error}") from error
-    write_rows(path, {"machine": origin("torch"), "rows": [*there, result]})
+    add_row(path, result)
     return result
+
+
+def add_row(path: Path, result: Mapping[str, Any]) -> None:
+    """Add a row to a file of rows; studies that run side by side do not lose each other's."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        write_rows(path, {"machine": origin("torch"), "rows": [*rows_there(path), dict(result)]})
 
 
 def write_rows(path: Path, document: dict[str, Any] | list[dict[str, Any]]) -> None:

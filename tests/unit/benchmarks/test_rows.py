@@ -48,3 +48,17 @@ def test_a_row_that_fails_is_named_and_not_kept(tmp_path, script):
     with pytest.raises(SystemExit, match=r"(?s)short failed: exit code 1.*it broke"):
         rows.row_of(tmp_path / "study.json", rows.Row("short", "dexml-cpu"), "set", 0, str(script), way="bad")
     assert rows.rows_there(tmp_path / "study.json") == []
+
+
+def test_studies_side_by_side_keep_each_others_rows(tmp_path, script):
+    path, row = tmp_path / "study.json", rows.Row("short", "dexml-cpu")
+    script.write_text(
+        SCRIPT
+        + f"""
+sys.path.insert(0, {str(BENCHMARKS)!r})
+from _rows import add_row
+add_row(Path({str(path)!r}), {{"way": "other"}})
+"""
+    )
+    rows.row_of(path, row, "some/set", 0, str(script), way="mine")
+    assert [one["way"] for one in rows.rows_there(path)] == ["other", "mine"]
