@@ -23,7 +23,17 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["beside", "claimed", "exchange", "flush_folder", "flush_tree", "remove_abandoned", "replace_folder"]
+__all__ = [
+    "beside",
+    "claimed",
+    "exchange",
+    "flush_folder",
+    "flush_tree",
+    "hold",
+    "remove_abandoned",
+    "remove_unused",
+    "replace_folder",
+]
 
 _LONG = 100  # characters of a name that its temporary neighbours repeat
 _TOKEN = 12  # characters that tell one writer from another
@@ -173,6 +183,28 @@ def claimed(path: Path, *, folder: bool) -> Iterator[Path]:
     finally:
         _remove(temporary)
         _close(handle)
+
+
+def hold(folder: Path) -> int:
+    """Keep a folder from :func:`remove_unused` until the handle that this returns is closed, or the process ends.
+
+    Any number of processes may hold it. The handle is -1 where the system has no locks.
+    """
+    if sys.platform == "win32":
+        return -1  # it does not remove a file that is mapped
+    handle = -1
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return handle
+
+
+def remove_unused(folder: Path) -> bool:
+    """Remove a folder unless a process fills or holds it; return whether it is gone."""
+    with _opened(folder) as handle:
+        if _lock(handle) is not False:
+            shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
 
 
 def remove_abandoned(path: Path) -> None:

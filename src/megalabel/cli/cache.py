@@ -11,7 +11,7 @@ from megalabel.wording import counted
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Show or clear the cache of tokens and built-in sets.", no_args_is_help=True)
+app = typer.Typer(help="Show or clear the cache of tokens, built-in sets and mapped data.", no_args_is_help=True)
 
 
 @app.command()
@@ -39,17 +39,22 @@ def info(as_json: JsonOption = False) -> None:
 
 @app.command()
 def clear(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="tokens or data; both by default.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="tokens, data or mapped; all by default.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what the cache holds; it is made again when it is needed.
+    """Remove what the cache holds and no process uses; it is made again when it is needed.
 
     Example: megalabel cache clear tokens
     """
-    from megalabel.data.cache import clear_cache
+    from megalabel.data.cache import cache_entries, clear_cache
 
     entries, freed = clear_cache(kind)
+    left = sum(len(found) for name, found in cache_entries().items() if kind in (None, name))
     if as_json:
-        print_json({"entries": entries, "bytes": freed})
-    else:
-        typer.echo(f"{counted(entries, 'entry', 'entries')} removed, {freed / 1e6:,.1f} MB")
+        print_json({"entries": entries, "bytes": freed, "left": left})
+        return
+    typer.echo(f"{counted(entries, 'entry', 'entries')} removed, {freed / 1e6:,.1f} MB")
+    if left:
+        typer.echo(f"{counted(left, 'entry', 'entries')} left: in use, or not yours to remove")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from megalabel.disk import remove_unused
 from megalabel.errors import DataError, MegalabelError, SettingError, WriteError, nearest
 from megalabel.files import writing, writing_folder
 from megalabel.progress import notice
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _ENTRY = "entry.json"
-_KINDS = ("tokens", "data")
+_KINDS = ("tokens", "data", "mapped")
 _LIMIT = 10.0  # GB
 _IN_USE = 3600.0  # seconds since its last use in which an entry is never removed to make room
 
@@ -76,26 +76,23 @@ def use_entry(path: Path) -> None:
 
 
 def trim_cache() -> None:
-    """Remove the longest unused entries until the cache is within its limit; entries of the last hour stay."""
+    """Remove the longest unused entries until the cache is within its limit; those in use in the last hour stay."""
     entries = sorted((entry for kind in cache_entries().values() for entry in kind), key=lambda entry: entry.used)
     held, limit, now = sum(entry.size for entry in entries), cache_limit(), time.time()
     for entry in entries:
         if held <= limit or now - entry.used < _IN_USE:
             return
-        shutil.rmtree(entry.path, ignore_errors=True)
-        held -= entry.size
+        if remove_unused(entry.path):
+            held -= entry.size
 
 
 def clear_cache(kind: str | None = None) -> tuple[int, int]:
-    """Remove all entries, or those of one kind; return how many there were, and their bytes."""
+    """Remove all entries that no process uses, or those of one kind; return how many, and their bytes."""
     if kind is not None and kind not in _KINDS:
         raise SettingError(f"the cache has no {kind!r}", remedy=nearest(kind, _KINDS))
     entries = [entry for name, found in cache_entries().items() if kind in (None, name) for entry in found]
-    for entry in entries:
-        shutil.rmtree(entry.path, ignore_errors=True)
-        if entry.path.exists():
-            raise WriteError("this cache entry could not be removed", path=entry.path)
-    return len(entries), sum(entry.size for entry in entries)
+    removed = [entry for entry in entries if remove_unused(entry.path)]
+    return len(removed), sum(entry.size for entry in removed)
 
 
 def cache_folder(*parts: str) -> Path:
