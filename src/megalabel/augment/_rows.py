@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from megalabel.data.texts import find_texts, pack_texts
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.settings import Settings
 
@@ -59,12 +60,13 @@ def how_many(share: float, total: int) -> int:
     return max(1, round(share * total))
 
 
-def name_rows(kind: str, names: Iterable[object], known: Sequence[str]) -> list[str]:
+def name_rows(kind: str, names: Iterable[object], known: Sequence[str]) -> Sequence[str]:
     """Return uids ``kind:name`` for new rows; an existing uid is an error."""
-    uids = [f"{kind}:{name}" for name in names]
-    clash = next(iter(set(uids).intersection(known)), None)
-    if clash is not None:
-        raise DataError(f"train already has a row {clash!r}", remedy=f"apply {kind} once, to the original set")
+    uids = pack_texts(f"{kind}:{name}" for name in names)
+    clash = np.flatnonzero(find_texts(uids, known) >= 0)
+    if len(clash):
+        first = uids[int(clash[0])]
+        raise DataError(f"train already has a row {first!r}", remedy=f"apply {kind} once, to the original set")
     return uids
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from megalabel.data.texts import find_texts, first_equal, take_texts
+
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
 
@@ -48,23 +50,20 @@ def agreement(before: Dataset, after: Dataset) -> Agreement:
     >>> agreement(data, gandalf(data, known="ignore"))
     Agreement(texts=2, targets=4, right=3)
     """
-    train_row = {text: row for row, text in reversed(list(enumerate(before.train.texts)))}
-    label_of = {text: number for number, text in reversed(list(enumerate(before.labels.texts)))}
-    known = set(before.train.uids)
-    pairs = [
-        (row, train_row[text], label_of[text])
-        for row, (uid, text) in enumerate(zip(after.train.uids, after.train.texts, strict=True))
-        if uid not in known and text in train_row and text in label_of
-    ]
-    if not pairs:
+    rows = np.flatnonzero(find_texts(after.train.uids, before.train.uids) < 0)
+    texts = take_texts(after.train.texts, rows)
+    same, labels = find_texts(texts, before.train.texts), find_texts(texts, before.labels.texts)
+    both = (same >= 0) & (labels >= 0)
+    if not both.any():
         return Agreement(0, 0, 0)
-    rows, same, labels = np.array(pairs, dtype=np.int64).T
+    rows, same, labels = rows[both], first_equal(before.train.texts)[same[both]], labels[both]
+    labels = first_equal(before.labels.texts)[labels]
     targets, truth = (
         _pattern(split.targets[numbers]) for split, numbers in ((after.train, rows), (before.train, same))
     )
     itself = _pattern(sparse.csr_matrix((np.ones(len(labels)), (np.arange(len(labels)), labels)), shape=targets.shape))
     others = targets - targets.multiply(itself)
-    return Agreement(len(pairs), int(others.sum()), int(others.multiply(truth).sum()))
+    return Agreement(len(rows), int(others.sum()), int(others.multiply(truth).sum()))
 
 
 def _pattern(matrix: sparse.csr_matrix) -> sparse.csr_matrix:

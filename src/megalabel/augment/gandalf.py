@@ -13,6 +13,8 @@ from megalabel.augment._rows import Augmentation, TokenTable, check_texts, choos
 from megalabel.augment.calibration import Calibration
 from megalabel.augment.known import KnownTexts, pattern
 from megalabel.data.dataset import Split
+from megalabel.data.matrices import count_columns
+from megalabel.data.texts import take_texts
 from megalabel.errors import DataError, SettingError
 from megalabel.graphs.label_graph import GraphKind, label_graph
 from megalabel.metrics.bins import volume_groups
@@ -197,7 +199,7 @@ def gandalf(
     if say is not None and texts is not None and len(texts.ids):
         now = "have the labels of their train rows" if known == "merge" else "do not get the labels of their train rows"
         say(f"{len(texts.ids):,} label texts are train texts too; with known={known} they {now}")
-    picked = _pick(np.bincount(relevant.indices, minlength=len(data.labels)), share, sample, rng)
+    picked = _pick(count_columns(relevant), share, sample, rng)
     new = _label_rows(data, label_targets, masked, picked)
     all_rows = train + new if rows_kept == "both" else new
     return data.replace(train=_draw(all_rows, len(train) if rows == "train" else rows, rng))
@@ -253,7 +255,7 @@ def _targets(
         )
     if kind == "calibrated":
         assert texts is not None
-        points = np.bincount(relevant.indices, minlength=size)
+        points = count_columns(relevant)
         targets = _above(_calibrated(targets, texts, points, say), delta)
     if max_targets is not None:
         targets = _largest(targets, max_targets, np.random.default_rng([seed, max_targets]))
@@ -338,7 +340,7 @@ def _label_rows(
 ) -> Split:
     names = (data.labels.uids[i] for i in picked.tolist())
     uids = name_rows("gandalf", names, data.train.uids)
-    texts = [data.labels.texts[i] for i in picked.tolist()]
+    texts = take_texts(data.labels.texts, picked)
     new = Split(texts, targets[picked].astype(np.float32), uids)
     if masked is None or masked.nnz == 0:
         return new

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from megalabel.data.texts import find_texts, first_equal
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from megalabel.data.dataset import Dataset
@@ -36,12 +40,8 @@ class KnownTexts:
     def find(cls, data: Dataset) -> KnownTexts:
         """Compare all texts, exactly."""
         train, size = data.train.without(data.train.filter), len(data.labels)
-        places: dict[str, list[int]] = {}
-        for place, text in enumerate(train.texts):
-            places.setdefault(text, []).append(place)
-        pairs = [(place, label) for label, text in enumerate(data.labels.texts) for place in places.get(text, ())]
-        rows, ids = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        ones = np.ones(len(pairs), dtype=np.int8)
+        rows, ids = _equal_pairs(train.texts, data.labels.texts)
+        ones = np.ones(len(rows), dtype=np.int8)
         own: sparse.csr_matrix = sparse.csr_matrix((ones, (rows, ids)), shape=train.targets.shape)
         labels = _largest(train.targets[rows].tocoo(), ids, size)
         filtered = _largest(train.excluded()[rows].tocoo(), ids, size)
@@ -72,6 +72,24 @@ class KnownTexts:
         truth = self.labels.tocoo()
         true = np.isin(queries * size + columns, truth.row.astype(np.int64) * size + truth.col)
         return queries, cells.data[off], true
+
+
+def _equal_pairs(texts: Sequence[str], labels: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return all pairs of a text and a label that are equal, by label, then by text.
+
+    >>> [part.tolist() for part in _equal_pairs(["b", "a", "b"], ["c", "b", "b"])]
+    [[0, 2, 0, 2], [1, 1, 2, 2]]
+    """
+    first = first_equal(labels)
+    label = find_texts(texts, labels)
+    rows = np.flatnonzero(label >= 0)
+    group = first[label[rows]]  # the first label with this text
+    order = np.argsort(group, kind="stable")
+    rows, group = rows[order], group[order]
+    starts, stops = (np.searchsorted(group, first, side=side) for side in ("left", "right"))
+    ids = np.repeat(np.arange(len(first)), stops - starts)
+    places = np.arange(len(ids)) - np.repeat(np.cumsum(stops - starts) - (stops - starts), stops - starts)
+    return rows[np.repeat(starts, stops - starts) + places], ids
 
 
 def pattern(matrix: sparse.csr_matrix) -> sparse.csr_matrix:

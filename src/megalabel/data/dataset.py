@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
 from megalabel.data.concepts import Concept
+from megalabel.data.matrices import count_columns, map_blocks, row_blocks, stack_rows, take_rows
 from megalabel.data.propensity_constants import checked_constants
+from megalabel.data.texts import first_equal, join_texts, take_texts
 from megalabel.errors import DataError
 
 if TYPE_CHECKING:
@@ -55,6 +57,13 @@ class Labels:
         name = self.concept(label).name
         return self.texts[label] if name is None else name
 
+    @cached_property
+    def repeated(self) -> tuple[int, int] | None:
+        """The first label with the uid of an earlier one, and that one; None if uids are unique."""
+        first = first_equal(self.uids)
+        again = np.flatnonzero(first != np.arange(len(first)))
+        return (int(again[0]), int(first[again[0]])) if len(again) else None
+
     @property
     def names(self) -> Sequence[str]:
         """What to show of every label."""
@@ -92,13 +101,14 @@ class Split:
 
     def rows(self, keep: NDArray[np.int64]) -> Split:
         """Return the points ``keep``, in that order, with their filter pairs."""
+        keep = np.asarray(keep, dtype=np.int64)
         position = np.full(len(self), -1, dtype=np.int64)
         position[keep] = np.arange(len(keep))
         pairs = self.filter[position[self.filter[:, 0]] >= 0]
         return Split(
-            [self.texts[i] for i in keep],
-            self.targets[keep],
-            [self.uids[i] for i in keep],
+            take_texts(self.texts, keep),
+            take_rows(self.targets, keep),
+            take_texts(self.uids, keep),
             np.stack([position[pairs[:, 0]], pairs[:, 1]], axis=1),
         )
 
@@ -108,9 +118,13 @@ class Split:
             return self
         ones = np.ones(len(pairs), dtype=np.float32)
         drop = sparse.csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=self.targets.shape).astype(bool)
-        targets = self.targets - self.targets.multiply(drop).tocsr()
-        targets.eliminate_zeros()
-        return replace(self, targets=targets)
+
+        def change(targets: sparse.csr_matrix, rows: slice) -> sparse.csr_matrix:
+            left: sparse.csr_matrix = targets - targets.multiply(drop[rows]).tocsr()
+            left.eliminate_zeros()
+            return left
+
+        return replace(self, targets=map_blocks(change, self.targets))
 
     def filtering(self, pairs: NDArray[np.int64]) -> Split:
         """Return the same points with more filter ``pairs``, which also leave the targets."""
@@ -119,10 +133,12 @@ class Split:
     def __add__(self, other: Split) -> Split:
         """Return the points of both, one after the other."""
         shifted = other.filter + np.array([[len(self), 0]], dtype=np.int64)
+        parts = [self.targets, other.targets]
+        blocks = (part[rows] for part in parts for rows in row_blocks(part))
         return Split(
-            [*self.texts, *other.texts],
-            sparse.vstack([self.targets, other.targets], format="csr"),
-            [*self.uids, *other.uids],
+            join_texts(self.texts, other.texts),
+            stack_rows(blocks, self.targets.shape[1], np.result_type(*parts)),
+            join_texts(self.uids, other.uids),
             np.concatenate([self.filter, shifted]),
         )
 
@@ -161,13 +177,13 @@ class Dataset:
             _check(title, split, len(self.labels))
         if len(self.labels.uids) != len(self.labels):
             raise DataError(f"{len(self.labels)} label texts but {len(self.labels.uids)} label uids")
-        if len(set(self.labels.uids)) != len(self.labels):
-            duplicate = next(uid for uid, count in Counter(self.labels.uids).items() if count > 1)
+        if self.labels.repeated is not None:
+            duplicate = self.labels.uids[self.labels.repeated[0]]
             raise DataError(f"duplicate label uid {duplicate!r}", remedy="give every label its own uid")
         object.__setattr__(self, "propensity", checked_constants(*self.propensity))
         if self.points == 0:
             parts = [self.train] if self.val is None else [self.train, self.val]
-            counts = sum(np.bincount(part.targets.indices, minlength=len(self.labels)) for part in parts)
+            counts = sum(count_columns(part.targets) for part in parts)
             object.__setattr__(self, "counts", np.asarray(counts, dtype=np.int64))
             object.__setattr__(self, "points", sum(len(part) for part in parts))
 
@@ -241,8 +257,8 @@ def _check(title: str, split: Split, labels: int) -> None:
         raise DataError(f"there are no {title} rows", remedy="add some, or hold some out: --test-share 0.1")
     if split.targets.nnz == 0:
         raise DataError(f"{title} has no positives: no row has a label")
-    values = split.targets.data
-    if not (np.all(values > 0) and np.all(values <= 1)):
+    values = split.targets.data  # least and largest take no memory, and are NaN if any is
+    if not (values.min() > 0 and values.max() <= 1):
         raise DataError(f"{title}: target values must lie in (0, 1]")
     pairs = split.filter
     if len(pairs) and (pairs.min() < 0 or pairs[:, 0].max() >= rows or pairs[:, 1].max() >= labels):

@@ -10,6 +10,7 @@ import numpy as np
 
 from megalabel.data.items import item_pairs, match_items
 from megalabel.data.make_filters import own_pairs, reciprocal_pairs
+from megalabel.data.matrices import count_columns
 from megalabel.errors import DataError, SettingError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def hold_out(
         raise SettingError(f"{data.name} already has val rows", remedy="use them, or drop them first")
     size = held_out_size(len(data.train), share, max_rows)
     picker = _Picker(data)
-    order: list[int] = np.random.default_rng(seed).permutation(len(data.train)).tolist()
+    order = np.random.default_rng(seed).permutation(len(data.train))
     if like_test and into == "val" and (picker.items >= 0).any():
         _pick_like_test(picker, order, size)
     else:
@@ -109,14 +110,14 @@ def held_out_size(rows: int, share: float, max_rows: int = MAX_ROWS) -> int:
     return min(max(1, round(share * rows)), max_rows)
 
 
-def _pick_in_order(picker: _Picker, order: list[int], size: int) -> None:
-    for row in order:
+def _pick_in_order(picker: _Picker, order: NDArray[np.int64], size: int) -> None:
+    for row in map(int, order):
         if len(picker.held) == size:
             break
         picker.try_row(row)
 
 
-def _pick_like_test(picker: _Picker, order: list[int], size: int) -> None:
+def _pick_like_test(picker: _Picker, order: NDArray[np.int64], size: int) -> None:
     """Hold out rows whose share of label texts and mean number of labels follow those of test.
 
     Rows are tried in the given order, but while the held-out rows have too few or too many label
@@ -133,7 +134,7 @@ def _pick_like_test(picker: _Picker, order: list[int], size: int) -> None:
     sizes: list[int] = np.sign(np.diff(train.targets.indptr) - mean).astype(int).tolist()  # beside the mean: -1, 0, 1
     both, any_size = (False, True), (-1, 0, 1)
     queues: dict[tuple[bool, int], deque[int]] = {kind: deque() for kind in product(both, any_size)}
-    for place, row in enumerate(order):
+    for place, row in enumerate(order.tolist()):
         queues[is_known[row], sizes[row]].append(place)
     labels = label_texts = 0  # of the rows held out
     while len(picker.held) < size:
@@ -146,7 +147,7 @@ def _pick_like_test(picker: _Picker, order: list[int], size: int) -> None:
                 break
         else:
             return
-        row = order[min(ready, key=lambda queue: queue[0]).popleft()]
+        row = int(order[min(ready, key=lambda queue: queue[0]).popleft()])
         held = picker.try_row(row)
         labels += held
         label_texts += is_known[row] and held > 0
@@ -159,10 +160,10 @@ class _Picker:
         self.data = data
         self.items = match_items(data.train, data.labels)
         targets = data.train.targets
-        self.indptr, self.indices = targets.indptr.tolist(), targets.indices
-        self.left = np.bincount(targets.indices, minlength=targets.shape[1])  # train points left per label
+        self.indptr, self.indices = targets.indptr, targets.indices
+        self.left = count_columns(targets)  # train points left per label
         self.by_item = np.argsort(self.items, kind="stable")  # rows of item l: a slice of this
-        self.starts = np.searchsorted(self.items[self.by_item], np.arange(targets.shape[1] + 1)).tolist()
+        self.starts = np.searchsorted(self.items[self.by_item], np.arange(targets.shape[1] + 1))
         self.held: list[int] = []
         self.is_held = np.zeros(len(data.train), dtype=bool)
         self.gone: set[tuple[int, int]] = set()  # (row, label) cells removed from train as reverse pairs

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
+
+from megalabel.data.texts import find_texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,12 +31,12 @@ def match_items(split: Split, labels: Labels) -> NDArray[np.int64]:
     >>> match_items(points, Labels(["blue", "green", "red"], ["b", "g", "r"])).tolist()
     [2, 1]
     """
-    items = _look_up(split.uids, labels.uids)
+    items = find_texts(split.uids, labels.uids)
     shared = np.flatnonzero(items >= 0)
     if len(shared):
         agreeing = sum(_agree(split.texts[i], labels.texts[items[i]]) for i in shared.tolist())
         return items if 2 * agreeing >= len(shared) else np.full(len(split), -1, dtype=np.int64)
-    by_text = _look_up(split.texts, labels.texts)
+    by_text = find_texts(split.texts, labels.texts)
     if 2 * np.count_nonzero(by_text >= 0) < len(split):
         by_text[:] = -1
     return by_text
@@ -61,11 +62,6 @@ def item_pairs(split: Split, items: NDArray[np.int64]) -> sparse.csr_matrix:
     matrix = sparse.csr_matrix((ones, (rows[known], split.targets.indices[known])), shape=(size, size))
     matrix.data[:] = 1.0
     return matrix
-
-
-def _look_up(keys: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
-    position = {name: i for i, name in enumerate(names)}
-    return np.fromiter((position.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
 
 
 def _agree(first: str, second: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from megalabel.data.texts import find_texts, first_equal
 from megalabel.wording import counted
 
 if TYPE_CHECKING:
@@ -64,17 +65,24 @@ def find_problems(data: Dataset) -> Problems:
     labels that look odd: 'x', 'X', 'nan'
     """
     parts = data.splits
-    train = set(data.train.texts)
     return Problems(
         empty_texts={name: sum(not text.strip() for text in part.texts) for name, part in parts.items()},
         unlabelled={name: int((np.diff(part.targets.indptr) == 0).sum()) for name, part in parts.items()},
-        repeated_texts={name: len(part) - len(set(part.texts)) for name, part in parts.items()},
+        repeated_texts={name: _repeated(part.texts) for name, part in parts.items()},
         shared_texts={
-            name: sum(text in train for text in part.texts) for name, part in parts.items() if name != "train"
+            name: int((find_texts(part.texts, data.train.texts) >= 0).sum())
+            for name, part in parts.items()
+            if name != "train"
         },
         suspicious_labels=suspicious_labels(data.labels.texts),
-        repeated_label_texts=len(data.labels) - len(set(data.labels.texts)),
+        repeated_label_texts=_repeated(data.labels.texts),
     )
+
+
+def _repeated(texts: Sequence[str]) -> int:
+    """Return how many texts are equal to an earlier one."""
+    first = first_equal(texts)
+    return int((first != np.arange(len(first))).sum())
 
 
 def suspicious_labels(texts: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from megalabel.data.arrays import Arrays, ArrayWriter, map_above
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["TextWriter", "Texts", "find_texts", "first_equal", "join_texts", "take_texts"]
+__all__ = ["TextWriter", "Texts", "find_texts", "first_equal", "join_texts", "pack_texts", "take_texts"]
 
 _BLOCK = 4_096  # texts decoded at a time
 _PIECE = 1 << 20  # characters that a writer collects
@@ -109,6 +109,12 @@ class Texts(Sequence[str]):
             return Texts(self._packs, known.start + known.step * wanted)
         return Texts(self._packs, known[wanted])
 
+    def pack(self) -> Arrays:
+        """Return "bytes" and "starts" [n + 1] of these texts and no others."""
+        if len(self._packs) == 1 and isinstance(self._rows, range) and self._rows == range(self._ends[0]):
+            return self._packs[0]
+        return Texts.of(self)._packs[0]
+
     def _is_same(self, other: Texts | list[str]) -> bool:
         """Return whether the other texts are the same bytes, so that nobody need compare them."""
         if isinstance(other, list) or self._packs != other._packs:
@@ -190,6 +196,14 @@ def _append(writer: ArrayWriter, texts: Sequence[str], position: int) -> int:
     ends = position + np.cumsum(np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)))
     writer.append("starts", ends)
     return int(ends[-1]) if len(ends) else position
+
+
+def pack_texts(texts: Iterable[str]) -> Sequence[str]:
+    """Return the texts as a list while they are small, else as :class:`Texts` in the cache."""
+    writer = TextWriter()
+    for text in texts:
+        writer.append(text)
+    return writer.finish()
 
 
 def take_texts(texts: Sequence[str], rows: NDArray[np.integer[Any]]) -> Sequence[str]:

@@ -133,7 +133,7 @@ def match(state: LabelState, data: Dataset, split: str, train: TrainRows | None)
     """
     part, labels = data.split(split), state.labels
     stats = state.stats
-    if list(data.labels.uids) == list(labels.uids) and not len(state.removed) and data.points:
+    if _same(data.labels.uids, labels.uids) and not len(state.removed) and data.points:
         _check_texts(data, labels, np.arange(len(labels)))
         return Matched(data.name, split, part, labels, data.counts, data.points, data.propensity)
     places = _places(data.labels, labels)
@@ -201,12 +201,18 @@ def _check_texts(data: Dataset, labels: Labels, places: NDArray[np.int64]) -> No
         shown = ", ".join(repr(text[:40]) for text in data.labels.texts[:3])
         what = f"none of its {len(data.labels):,} labels ({shown}, ...) is among the {len(labels):,} of the model"
         raise DataError(f"{data.name}: {what}", remedy=remedy)
-    pairs = list(zip(matched.tolist(), places[matched].tolist(), strict=True))
-    same = sum(data.labels.texts[label] == labels.texts[place] for label, place in pairs)
-    by_name = sum(data.labels.texts[label] == data.labels.uids[label] for label, _ in pairs)  # has no other text
+    same = by_name = 0
+    for label, place in zip(matched.tolist(), places[matched].tolist(), strict=True):
+        text = data.labels.texts[label]
+        same += text == labels.texts[place]
+        by_name += text == data.labels.uids[label]  # has no other text
     if 2 * (same + by_name) < len(matched):
         what = f"only {same:,} of {len(matched):,} labels of {data.name} have the text the model knows them by"
         raise DataError(what, remedy=remedy)
+
+
+def _same(uids: Sequence[str], others: Sequence[str]) -> bool:
+    return len(uids) == len(others) and all(a == b for a, b in zip(uids, others, strict=True))
 
 
 def _move(part: Split, places: NDArray[np.int64], width: int) -> Split:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
+from megalabel.data.arrays import Arrays
+from megalabel.data.texts import Texts
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.heads.sparse.rows import PARTS, pack, unpack
 
@@ -55,19 +57,19 @@ class TrainRows:
         if data.val is None:
             return cls(data.train.texts, data.train.targets, data.train.filter)
         known = data.refit().train
-        places: dict[tuple[str, str], list[int]] = {}
+        places: dict[tuple[str, str], list[int]] = {key: [] for key in zip(data.val.uids, data.val.texts, strict=True)}
         for row, key in enumerate(zip(known.uids, known.texts, strict=True)):
-            places.setdefault(key, []).append(row)
+            if key in places:
+                places[key].append(row)
         held = [places[key].pop() for key in zip(data.val.uids, data.val.texts, strict=True)]  # of twins, any
         return cls(known.texts, known.targets, known.filter, np.sort(np.array(held, dtype=np.int64)))
 
     def save(self, folder: Path) -> None:
         """Write a folder for :meth:`load`."""
-        encoded = [text.encode("utf-8", "surrogatepass") for text in self.texts]
-        ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
-        flat = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        packed = (self.texts if isinstance(self.texts, Texts) else Texts.of(self.texts)).pack()
         targets = sparse.csr_matrix(self.targets, dtype=np.float32)
-        arrays: dict[str, NDArray[Any]] = {"bytes": flat, "ends": ends, "filter": self.filter, "held": self.held}
+        arrays: dict[str, NDArray[Any]] = {"bytes": packed["bytes"], "ends": packed["starts"][1:]}
+        arrays |= {"filter": self.filter, "held": self.held}
         write_part(folder, NAME, {"kind": NAME}, arrays | pack("targets", targets))
 
     @classmethod
@@ -75,7 +77,9 @@ class TrainRows:
         """Read a folder of :meth:`save`, or what its files were when they were mapped; texts are decoded on access."""
         _, arrays = read_part(folder, NAME, (), [*_ARRAYS, *_MORE], _ARRAYS, content=content)
         more = {name: arrays[name] for name in _MORE if name in arrays}
-        return cls(_PackedTexts(arrays["bytes"], arrays["ends"]), unpack("targets", arrays, folder), **more)
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), arrays["ends"]])
+        texts = Texts([Arrays({"bytes": arrays["bytes"], "starts": starts})])
+        return cls(texts, unpack("targets", arrays, folder), **more)
 
     def rows_of(self, label: int) -> NDArray[np.int64]:
         """Return the rows with a label; an empty array for labels added after training.
@@ -86,24 +90,3 @@ class TrainRows:
         """
         cells = np.flatnonzero((self.targets.indices == label) & (self.targets.data > 0))
         return np.searchsorted(self.targets.indptr, cells, side="right") - 1
-
-
-class _PackedTexts(Sequence[str]):
-    """Texts in one array of bytes."""
-
-    def __init__(self, flat: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        self.flat, self.ends = flat, ends
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-    def __getitem__(self, row: int | slice) -> str | list[str]:
-        if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(len(self)))]
-        row = range(len(self))[row]  # negative rows count from the end
-        start = 0 if row == 0 else int(self.ends[row - 1])
-        return self.flat[start : int(self.ends[row])].tobytes().decode("utf-8", "surrogatepass")

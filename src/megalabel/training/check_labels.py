@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from megalabel.data.matrices import count_columns
+from megalabel.data.texts import first_equal
 from megalabel.errors import DataError
 from megalabel.wording import counted
 
@@ -19,14 +21,15 @@ __all__ = ["check_labels"]
 
 def check_labels(recipe: Recipe, data: Dataset, say: Callable[[str], None]) -> None:
     """Refuse labels without text if a head reads it; warn of texts that occur twice, and of labels without points."""
-    if twice := len(data.labels) - len(set(data.labels.texts)):
+    first = first_equal(data.labels.texts)
+    if twice := int((first != np.arange(len(first))).sum()):
         verb = "has" if twice == 1 else "have"
         say(f"{counted(twice, 'label')} {verb} the text of an earlier one; no head can tell them apart by text")
     reading = [name for name, head in recipe.heads.items() if head.reads_text]
     if not reading:
         if recipe.augment is not None and recipe.augment.kind == "gandalf":
             return  # their own text is a training point
-        points = np.bincount(data.train.targets.indices, minlength=len(data.labels))
+        points = count_columns(data.train.targets)
         if missing := int((points == 0).sum()):
             say(f"{missing:,} of {len(data.labels):,} labels have no training point; free vectors cannot learn them")
         return

@@ -8,6 +8,8 @@ from contextlib import ExitStack, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from megalabel.documents import read_json
 from megalabel.errors import DataError, MegalabelError, WriteError
 from megalabel.files import make_folder, writing
@@ -112,7 +114,7 @@ def fingerprint(data: Dataset) -> str:
     digest = blake2b(digest_size=16)
     for split in data.splits.values():
         for array in (split.targets.indptr, split.targets.indices, split.targets.data, split.filter):
-            digest.update(array.tobytes())
+            digest.update(np.ascontiguousarray(array).data)
         for text in split.texts:
             digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
     for text in data.labels.texts:

@@ -15,7 +15,7 @@ The text of a label is two words that no other label has. A point's text holds w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from scipy import sparse
 
 from megalabel.data.builtin.settings import Setting
 from megalabel.data.dataset import Dataset, Labels, Split
+from megalabel.data.texts import TextWriter, pack_texts
 from megalabel.errors import SettingError
 from megalabel.progress import progress
 
@@ -75,7 +76,7 @@ def build(values: dict[str, Any], say: Callable[[str], None]) -> Dataset:
         test=train.rows(np.sort(rng.permutation(trains)[:tests]))
         if kind == "random-pairs"
         else _split("tst", texts[trains:], cells[trains:], labels),
-        labels=Labels(list(_label_texts(words, labels)), [f"lbl-{i}" for i in range(labels)]),
+        labels=Labels(pack_texts(_label_texts(words, labels)), pack_texts(f"lbl-{i}" for i in range(labels))),
         name="synthetic",
         about=f"made-up texts, {kind}: {KINDS[kind][1]} (seed {values['seed']})",
         licence="none needed, the texts are random",
@@ -136,8 +137,8 @@ def _reach_all(rng: np.random.Generator, cells: NDArray[np.int32], labels: int) 
     cells[chosen] = missing[: len(chosen)]
 
 
-def _texts(rng: np.random.Generator, cells: NDArray[np.int32], words: Words, kind: str, labels: int) -> list[str]:
-    texts: list[str] = []
+def _texts(rng: np.random.Generator, cells: NDArray[np.int32], words: Words, kind: str, labels: int) -> Sequence[str]:
+    texts = TextWriter()
     with progress("writing texts", total=len(cells), unit="points") as step:
         for rows in _blocks(len(cells), BLOCK):
             own = cells[rows.start : rows.stop].astype(np.int64) * WORDS_PER_LABEL
@@ -147,9 +148,10 @@ def _texts(rng: np.random.Generator, cells: NDArray[np.int32], words: Words, kin
             elif kind == "random-pairs":
                 own = own[:, :0]
             noise = labels * WORDS_PER_LABEL + rng.integers(NOISE_WORDS, size=(len(rows), KINDS[kind][0]))
-            texts.extend(words.join(rng.permuted(np.hstack([own, noise]), axis=1)))
+            for text in words.join(rng.permuted(np.hstack([own, noise]), axis=1)):
+                texts.append(text)
             step(len(rows))
-    return texts
+    return texts.finish()
 
 
 def _label_texts(words: Words, labels: int) -> Iterator[str]:
@@ -158,13 +160,13 @@ def _label_texts(words: Words, labels: int) -> Iterator[str]:
         yield from words.join(first + np.arange(WORDS_PER_LABEL))
 
 
-def _split(prefix: str, texts: list[str], cells: NDArray[np.int32], labels: int) -> Split:
+def _split(prefix: str, texts: Sequence[str], cells: NDArray[np.int32], labels: int) -> Split:
     rows, each = cells.shape
     indptr = np.arange(rows + 1) * each
     ones = np.ones(cells.size, dtype=np.float32)
     targets = sparse.csr_matrix((ones, cells.reshape(-1), indptr), shape=(rows, labels))
     targets.has_sorted_indices = True
-    return Split(texts, targets, [f"{prefix}-{i}" for i in range(rows)])
+    return Split(texts, targets, pack_texts(f"{prefix}-{i}" for i in range(rows)))
 
 
 def _blocks(total: int, size: int) -> Iterator[range]:

@@ -9,13 +9,14 @@ programs that know nothing of the side file still work.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 from megalabel.data.dataset import Dataset
 from megalabel.data.formats._rows import PARTS
 from megalabel.data.formats.folder import dump, string
+from megalabel.data.texts import TextWriter, pack_texts
 from megalabel.errors import DataError
 from megalabel.files import BOM, decode, find, json_rows, read_lines, writing
 
@@ -42,20 +43,21 @@ def find_raw(folder: Path, split: str | None) -> Path:
     return path
 
 
-def read_raw(path: Path, prefix: str) -> tuple[list[str], list[str]]:
+def read_raw(path: Path, prefix: str) -> tuple[Sequence[str], Sequence[str]]:
     """Return (texts, uids) of a raw file, with its side file if there is one.
 
     Without a side file, uids are ``prefix-0``, ``prefix-1``, …, unless every line has the
     form ``uid->text``, as in some downloads of the extreme classification repository.
     """
-    lines = [decode(line.removesuffix(b"\r"), path, number) for number, line in read_lines(path)]
+    source = (decode(line.removesuffix(b"\r"), path, number) for number, line in read_lines(path))
+    lines = pack_texts(source)
     side = _side(path)
     if side.is_file():
         return _read_side(side, path, lines)
     if all(_ARROW in line for line in lines):
-        parts = [line.partition(_ARROW) for line in lines]
-        return [text for _, _, text in parts], [uid for uid, _, _ in parts]
-    return lines, _generated(prefix, len(lines))
+        texts = pack_texts(line.partition(_ARROW)[2] for line in lines)
+        return texts, pack_texts(line.partition(_ARROW)[0] for line in lines)
+    return lines, pack_texts(_generated(prefix, len(lines)))
 
 
 def write_raw(data: Dataset, folder: Path) -> None:
@@ -75,16 +77,15 @@ def _write_one(path: Path, texts: Sequence[str], uids: Sequence[str], prefix: st
                 out.write(f"{line}\n".encode())
             except UnicodeEncodeError as error:
                 raise DataError(f"the text of {uid!r} cannot be written ({error.reason})", path=path) from error
-    if all(exact) and list(uids) == _generated(prefix, len(uids)) and not all(_ARROW in line for line in lines):
+    if all(exact) and list(uids) == list(_generated(prefix, len(uids))) and not all(_ARROW in line for line in lines):
         return
     with writing(_side(path)) as out:
         for uid, text, same in zip(uids, texts, exact, strict=True):
             out.write(dump({"uid": uid} if same else {"uid": uid, "text": text}, _side(path)))
 
 
-def _read_side(side: Path, path: Path, lines: list[str]) -> tuple[list[str], list[str]]:
-    texts: list[str] = []
-    uids: list[str] = []
+def _read_side(side: Path, path: Path, lines: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    texts, uids = TextWriter(), TextWriter()
     for line, numbered in zip_longest(lines, json_rows(side)):
         if line is None or numbered is None:
             number = sum(1 for _ in json_rows(side))
@@ -92,12 +93,12 @@ def _read_side(side: Path, path: Path, lines: list[str]) -> tuple[list[str], lis
         number, row = numbered
         uids.append(string(row, "uid", side, number))
         texts.append(string(row, "text", side, number) if "text" in row else line)
-    return texts, uids
+    return texts.finish(), uids.finish()
 
 
 def _side(path: Path) -> Path:
     return path.parent / f"{path.name.removesuffix('.gz').removesuffix('.txt')}.rows.jsonl"
 
 
-def _generated(prefix: str, size: int) -> list[str]:
-    return [f"{prefix}-{i}" for i in range(size)]
+def _generated(prefix: str, size: int) -> Iterator[str]:
+    return (f"{prefix}-{i}" for i in range(size))

@@ -11,6 +11,8 @@ import numpy as np
 from scipy import sparse
 
 from megalabel.data.dataset import Labels
+from megalabel.data.matrices import MatrixWriter
+from megalabel.data.texts import TextWriter
 from megalabel.documents import parse_whole
 from megalabel.errors import DataError
 from megalabel.files import decode, find, read_lines
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["PARTS", "LabelCollector", "RowCollector", "checked_matrix", "read_filter", "read_pairs", "write_pairs"]
 
 PARTS = {"train": "trn", "val": "val", "test": "tst"}
+_CELLS = 1 << 20  # checked at a time
 LEAST = 2.0**-150  # weights up to this are 0 in float32
 
 
@@ -38,35 +41,47 @@ class LabelCollector:
 
     def __init__(self, path: Path | str) -> None:
         self.path = path
-        self.texts: list[str] = []
-        self.lines: dict[str, int] = {}
+        self.uids, self.texts = TextWriter(), TextWriter()
+        self.lines = array("q")
+
+    def __len__(self) -> int:
+        return len(self.lines)
 
     def add(self, line: int, uid: str, text: str) -> None:
         """Add a label."""
-        if uid in self.lines:
-            raise DataError(f"duplicate label uid {uid!r}, first on line {self.lines[uid]}", path=self.path, line=line)
-        self.lines[uid] = line
+        self.lines.append(line)
+        self.uids.append(uid)
         self.texts.append(text)
 
     def labels(self) -> Labels:
-        """Return the labels; raises a DataError if there are none."""
-        if not self.texts:
+        """Return the labels; raises a DataError if there are none, or two of one uid."""
+        if not len(self):
             raise DataError("this file holds no labels", path=self.path)
-        return Labels(self.texts, list(self.lines))
+        labels = Labels(self.texts.finish(), self.uids.finish())
+        if labels.repeated is not None:
+            label, first = labels.repeated
+            what = f"duplicate label uid {labels.uids[label]!r}, first on line {self.lines[first]}"
+            raise DataError(what, path=self.path, line=self.lines[label])
+        return labels
 
 
 class RowCollector:
-    """Collects (line, label ids, weights) and turns them into a checked csr matrix.
+    """Collects (line, label ids, weights) and turns them into a checked csr matrix, a block of rows at a time.
 
-    >>> rows = RowCollector("trn.jsonl")
+    >>> rows = RowCollector("trn.jsonl", labels=3)
     >>> rows.add(1, [2, 0])
     >>> rows.add(2, [1], [0.5])
-    >>> rows.matrix(labels=3).toarray().tolist()
+    >>> rows.matrix().toarray().tolist()
     [[1.0, 0.0, 1.0], [0.0, 0.5, 0.0]]
     """
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = path
+    def __init__(self, path: Path | str, labels: int) -> None:
+        self.path, self.labels = path, labels
+        self._written = MatrixWriter(labels, np.float32)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin a block of rows."""
         self.lines = array("q")
         self.indptr = array("q", [0])
         self.indices = array("q")
@@ -74,7 +89,7 @@ class RowCollector:
         self.weighted = False
 
     def __len__(self) -> int:
-        return len(self.lines)
+        return self._written.rows + len(self.lines)
 
     def add(self, line: int, ids: Any, weights: Any = None) -> None:
         """Add a row; ids must be a list of whole numbers, weights (if any) a list as long."""
@@ -93,13 +108,24 @@ class RowCollector:
             self.values.extend([1.0] * len(ids))
         self.lines.append(line)
         self.indptr.append(len(self.indices))
+        if len(self.indices) > _CELLS:
+            self._write()
 
-    def matrix(self, labels: int) -> sparse.csr_matrix:
+    def matrix(self) -> sparse.csr_matrix:
         """Return [rows, labels] float32, or raise at the first id that is out of range or a duplicate in its row."""
+        self._write()
+        matrix = self._written.finish()
+        matrix.has_canonical_format = True  # as every block has been checked
+        return matrix
+
+    def _write(self) -> None:
+        """Check the block of rows and end it."""
         indices = np.frombuffer(self.indices, dtype=np.int64) if self.indices else np.empty(0, dtype=np.int64)
         values = np.frombuffer(self.values, dtype=np.float32) if self.weighted and self.values else None
         indptr = np.frombuffer(self.indptr, dtype=np.int64)
-        return checked_matrix(self.path, indptr, indices, values, labels, self.lines)
+        block = checked_matrix(self.path, indptr, indices, values, self.labels, self.lines)
+        self._written.append(np.diff(block.indptr), block.indices, block.data)
+        self._begin()
 
     def _add_weights(self, line: int, ids: Sequence[int], weights: Any) -> None:
         if not isinstance(weights, Sequence) or isinstance(weights, str) or len(weights) != len(ids):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from megalabel.data.formats._separator import GUESSED, AmbiguousError, split_ite
 from megalabel.data.formats._vocabulary import Term, TextParts, make_labels
 from megalabel.data.formats.folder import assemble, make_split
 from megalabel.data.problems import MISSING
+from megalabel.data.texts import TextWriter, take_texts
 from megalabel.errors import DataError
 from megalabel.files import find, need
 
@@ -78,11 +80,26 @@ class Points:
     def __init__(self, path: Path | str) -> None:
         self.path = path
         self.lines = array("q")
-        self.texts: list[str] = []
-        self.uids: list[str] = []
+        self._texts, self._uids = TextWriter(), TextWriter()
         self.cells: list[Cell] = []
         self.weights: list[Any] = []
         self.names: dict[str | int, str | int] = {}
+
+    def add(self, line: int, text: str, uid: str) -> None:
+        """Add a row."""
+        self.lines.append(line)
+        self._texts.append(text)
+        self._uids.append(uid)
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        """The texts of all rows, once all are added."""
+        return self._texts.finish()
+
+    @cached_property
+    def uids(self) -> Sequence[str]:
+        """The uids of all rows, once all are added."""
+        return self._uids.finish()
 
     def add_cell(self, value: Any) -> None:
         """Add a cell of the labels column; a label that occurs in many lists is kept once."""
@@ -106,13 +123,13 @@ def collect(table: Table, options: Options, split: str | None) -> dict[str, Poin
     for line, cells in table.rows(columns):
         part = _split_name(table.path, line, cells[places[by]]) if by is not None else split or options.rows
         points = parts.setdefault(part, Points(table.path))
-        points.lines.append(line)
-        points.texts.append(text_cell(table.path, line, text, cells[places[text]]))
+        words = text_cell(table.path, line, text, cells[places[text]])
         if uid is None:
-            number = len(points.uids)  # a row of a table of test rows has the uid that `predict` gives it
-            points.uids.append(str(number) if options.rows == "test" and by is None else f"{PARTS[part]}-{number}")
+            number = len(points.lines)  # a row of a table of test rows has the uid that `predict` gives it
+            own = str(number) if options.rows == "test" and by is None else f"{PARTS[part]}-{number}"
         else:
-            points.uids.append(text_cell(table.path, line, uid, cells[places[uid]]))
+            own = text_cell(table.path, line, uid, cells[places[uid]])
+        points.add(line, words, own)
         try:
             points.add_cell(cells[places[labels]])
         except ValueError as error:
@@ -205,12 +222,13 @@ def build_splits(
                 findings.add("label", points.path, line, f"{tokens[first.index(False)]!r:.60}")
                 ids, weights = _kept(ids, weights, first)
             found.append(Row(i, line, ids, weights))
-        collector = RowCollector(points.path)
+        collector = RowCollector(points.path, max(len(labels), 1))
         chosen = findings.chosen(points.path, found, points.texts)
         for row in chosen:
             collector.add(row.line, row.ids, row.weights)
-        texts, uids = [points.texts[row.place] for row in chosen], [points.uids[row.place] for row in chosen]
-        splits[name] = make_split(points.path, texts, uids, collector.matrix(max(len(labels), 1)))
+        places = np.array([row.place for row in chosen], dtype=np.int64)
+        texts, uids = take_texts(points.texts, places), take_texts(points.uids, places)
+        splits[name] = make_split(points.path, texts, uids, collector.matrix())
     if choose and skip:
         splits, labels = _used(splits, labels)
     path = next(iter(parts.values())).path

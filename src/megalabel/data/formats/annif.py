@@ -108,16 +108,14 @@ def _points(source: Path, split: str, subjects: _Subjects, options: Options) -> 
         kept = [(uid, place) for uid, place in pairs if uid is not None]
         uid = document.uid
         if uid is None:
-            number = len(points.uids)
+            number = len(points.lines)
             uid = str(number) if options.rows == "test" else f"{PARTS[split]}-{number}"
-        points.lines.append(document.line)
-        points.texts.append(document.text)
-        points.uids.append(uid)
+        points.add(document.line, document.text, uid)
         points.cells.append(tuple(uid for uid, _ in kept))
         points.weights.append(_weights(document, [place for _, place in kept], source))
-    if not points.texts:
+    if not points.lines:
         raise DataError("this corpus holds no text with subjects", path=source)
-    options.say(f"{source}: corpus of Annif, {kind}, {len(points.texts):,} texts")
+    options.say(f"{source}: corpus of Annif, {kind}, {len(points.lines):,} texts")
     if all(weights is None for weights in points.weights):
         points.weights = []
     return points

@@ -185,8 +185,8 @@ def _make_split(qrels: _Qrels, queries: _Queries, name: str, labels: int, diviso
     rows = queries.rows[name]
     order = {uid: i for i, uid in enumerate(queries.texts) if uid in qrels.pairs or uid in rows}
     uids = sorted(order, key=lambda uid: (rows.get(uid, len(queries.texts)), order[uid]))
-    collected = RowCollector(qrels.path)
+    collected = RowCollector(qrels.path, labels)
     for uid in uids:
         relevant = {label: score / divisor for label, score in qrels.pairs.get(uid, {}).items() if score > 0}
         collected.add(qrels.lines.get(uid, 1), list(relevant), list(relevant.values()))
-    return make_split(qrels.path, [queries.texts[uid] for uid in uids], uids, collected.matrix(labels))
+    return make_split(qrels.path, [queries.texts[uid] for uid in uids], uids, collected.matrix())

@@ -10,7 +10,7 @@ with their versions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from megalabel.data.dataset import Dataset, Labels, Split
 from megalabel.data.formats import Options
 from megalabel.data.formats._rows import PARTS, LabelCollector, RowCollector, read_filter, write_pairs
 from megalabel.data.propensity_constants import checked_constants, propensity_constants
+from megalabel.data.texts import TextWriter
 from megalabel.documents import read_json
 from megalabel.errors import DataError
 from megalabel.files import find, json_rows, need, writing
@@ -170,30 +171,32 @@ def dump(row: dict[str, Any], path: Path, option: int = 0) -> bytes:
 
 def _read_labels(path: Path) -> Labels:
     collector = LabelCollector(path)
-    rows = []
+    rows: list[tuple[int, dict[str, Any]]] = []
+    plain: tuple[int, dict[str, Any]] = (0, {})  # of all labels with a text only
     for line, row in json_rows(path):
         collector.add(line, string(row, "uid", path, line), string(row, "text", path, line))
-        rows.append((line, {key: row[key] for key in CONCEPT_KEYS if key in row}))
+        known = {key: row[key] for key in CONCEPT_KEYS if key in row}
+        rows.append((line, known) if known else plain)
     labels = collector.labels()
-    return replace(labels, concepts=read_concepts(rows, path))
+    concepts = read_concepts(rows, path)
+    return replace(labels, concepts=concepts) if concepts else labels
 
 
 def _read_split(path: Path, labels: int) -> Split:
-    texts: list[str] = []
-    uids: list[str] = []
-    rows = RowCollector(path)
+    texts, uids = TextWriter(), TextWriter()
+    rows = RowCollector(path, labels)
     for line, row in json_rows(path):
         uids.append(string(row, "uid", path, line))
         texts.append(string(row, "text", path, line))
         if "labels" not in row:
             raise DataError('the key "labels" is missing', path=path, line=line)
         rows.add(line, row["labels"], row.get("weights"))
-    return make_split(path, texts, uids, rows.matrix(labels))
+    return make_split(path, texts.finish(), uids.finish(), rows.matrix())
 
 
-def make_split(path: Path | str, texts: list[str], uids: list[str], targets: csr_matrix) -> Split:
+def make_split(path: Path | str, texts: Sequence[str], uids: Sequence[str], targets: csr_matrix) -> Split:
     """Return the split read from ``path``; no rows or no positives raise a DataError."""
-    if not texts:
+    if not len(texts):
         raise DataError("this file holds no points", path=path)
     if targets.nnz == 0:
         raise DataError("no row of this file has a label, so there are no positives", path=path)

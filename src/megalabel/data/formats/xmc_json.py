@@ -19,6 +19,7 @@ from megalabel.data.formats import Options
 from megalabel.data.formats._rows import PARTS, LabelCollector, RowCollector
 from megalabel.data.formats._sniff import first_json
 from megalabel.data.formats.folder import assemble, dump, make_split, rows_of, string, write_card, write_filters
+from megalabel.data.texts import TextWriter
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.files import find, json_rows, need, writing
 from megalabel.progress import track
@@ -74,21 +75,20 @@ def write(data: Dataset, folder: Path) -> None:
 def _read_labels(path: Path, text_of: TextOf) -> Labels:
     collector = LabelCollector(path)
     for line, row in json_rows(path):
-        collector.add(line, _uid(row, path, line, f"lbl-{len(collector.texts)}"), text_of(row, path, line))
+        collector.add(line, _uid(row, path, line, f"lbl-{len(collector)}"), text_of(row, path, line))
     return collector.labels()
 
 
 def _read_split(path: Path, labels: int, text_of: TextOf, prefix: str) -> Split:
-    texts: list[str] = []
-    uids: list[str] = []
-    rows = RowCollector(path)
+    texts, uids = TextWriter(), TextWriter()
+    rows = RowCollector(path, labels)
     for line, row in json_rows(path):
         uids.append(_uid(row, path, line, f"{prefix}-{len(uids)}"))
         texts.append(text_of(row, path, line))
         if "target_ind" not in row:
             raise DataError('the key "target_ind" is missing', path=path, line=line)
         rows.add(line, row["target_ind"], row.get("target_rel"))
-    return make_split(path, texts, uids, rows.matrix(labels))
+    return make_split(path, texts.finish(), uids.finish(), rows.matrix())
 
 
 def _uid(row: dict[str, Any], path: Path, line: int, generated: str) -> str:

@@ -105,7 +105,7 @@ def _read_matrix(path: Path, labels: int) -> sparse.csr_matrix:
     if columns != labels:
         what = f"the header gives {columns:,} columns, but there are {labels:,} label texts"
         raise DataError(what, path=path, line=1)
-    collector = RowCollector(path)
+    collector = RowCollector(path, labels)
     for number, line in lines:
         cells = line.split()
         if len(collector) < rows:
@@ -114,7 +114,7 @@ def _read_matrix(path: Path, labels: int) -> sparse.csr_matrix:
             raise DataError(f"the header gives {rows:,} rows, but there are more", path=path, line=number)
     if len(collector) < rows:
         raise DataError(f"the header gives {rows:,} rows, but there are {len(collector):,}", path=path, line=1)
-    return collector.matrix(labels)
+    return collector.matrix()
 
 
 def _parse(cells: list[bytes], path: Path, number: int) -> tuple[list[int], list[float]]:

@@ -9,10 +9,10 @@ from megalabel.errors import DataError
 
 @given(st.lists(st.lists(st.integers(0, 9), unique=True), min_size=1, max_size=8))
 def test_rows_become_a_matrix(rows):
-    collector = RowCollector("x")
+    collector = RowCollector("x", 10)
     for line, ids in enumerate(rows):
         collector.add(line, ids)
-    dense = collector.matrix(10).toarray()
+    dense = collector.matrix().toarray()
     assert [sorted(ids) for ids in rows] == [np.flatnonzero(row).tolist() for row in dense]
     assert set(np.unique(dense)) <= {0.0, 1.0}
 
@@ -20,17 +20,17 @@ def test_rows_become_a_matrix(rows):
 @given(st.lists(st.lists(st.integers(-1, 5), max_size=4), min_size=1, max_size=8))
 def test_the_first_bad_row_is_named(rows):
     """Out of range is looked for first, then twice in a row."""
-    collector = RowCollector("x")
+    collector = RowCollector("x", 5)
     for line, ids in enumerate(rows, start=1):
         collector.add(line, ids)
     outside = [line for line, ids in enumerate(rows, start=1) if any(not 0 <= i < 5 for i in ids)]
     twice = [line for line, ids in enumerate(rows, start=1) if len(set(ids)) < len(ids)]
     if outside or twice:
         with pytest.raises(DataError) as error:
-            collector.matrix(5)
+            collector.matrix()
         assert error.value.line == (outside or twice)[0]
     else:
-        assert collector.matrix(5).shape == (len(rows), 5)
+        assert collector.matrix().shape == (len(rows), 5)
 
 
 @pytest.mark.parametrize("name", ["filter_tst.txt", "filter_labels_test.txt", "tst_filter_labels.txt"])
