@@ -1,9 +1,10 @@
 """What a training step costs as labels grow to 1.3 million: time, and memory beside what ``megalabel plan`` says.
 
-Run: python benchmarks/scale.py [--labels 10000 100000 1300000] [--steps 200] [--ranks 2]
+Run: python benchmarks/scale.py [--labels 10000 100000 1300000] [--steps 200] [--ranks 2] [--load]
 Writes results/scale.json. The data is synthetic and as large as LF-AmazonTitles-1.3M: 2.2 million points of 22 labels,
 drawn by a law of Zipf; texts are token ids. Tokens and targets lie on disk and are mapped. Every row is a process of
 its own with one thread: UniDEC on a pool of labels, and DEXML on all of them. Takes 2 GiB of disk and 8 of memory.
+With --load the largest set is written as JSON lines and loaded, by one process and by two; nothing else is measured.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from _results import RESULTS, write_result
+from _load import load, measure_load, write_folder
+from _results import RESULTS, origin, write_result
 
 POINTS, EACH = 2_200_000, 22
 WORDS, TEXT, NOISE, BLOCK = 1 << 18, 6, 3, 65_536
@@ -47,10 +50,15 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the data goes; by default a temporary folder")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plan", action="store_true", help="plan again what was measured before, and measure nothing")
+    parser.add_argument("--load", action="store_true", help="measure loading of the largest set instead, with --ranks")
+    parser.add_argument("--points", type=int, default=POINTS, help="of the set to load")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        return step(**json.loads(options.child))
+        given = json.loads(options.child)
+        return load(given["load"], given["ranks"], Watch, anonymous) if "load" in given else step(**given)
+    if options.load:
+        return loads(options.labels[-1], options.points, options.ranks, options.folder, options.out)
     if options.plan:
         path = options.out or RESULTS / "scale.json"
         result = json.loads(path.read_text(encoding="utf-8"))
@@ -74,10 +82,27 @@ def main() -> int:
     return 0
 
 
+def loads(labels: int, points: int, ranks: int, home: Path | None, out: Path | None) -> int:
+    """Load the largest set from JSON lines, and put the figures into the results."""
+    with tempfile.TemporaryDirectory(dir=home) as temporary:
+        made, folder = Path(temporary) / "made", Path(temporary) / "set"
+        make_data(made, labels, points)
+        split, queries, _ = open_data(made, labels)
+        size = write_folder(folder, split, queries, np.load(made / "labels.npy", mmap_mode="r"))
+        shutil.rmtree(made)
+        rows = [measure_load(folder, count, __file__) for count in sorted({1, ranks})]
+    path = out or RESULTS / "scale.json"
+    result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    result["load"] = {"machine": origin(), "bytes": size, "rows": rows}
+    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(rows, indent=1))
+    return 0
+
+
 # ------------------------------------------------------------------------- data
 
 
-def make_data(folder: Path, labels: int) -> None:
+def make_data(folder: Path, labels: int, points: int = POINTS) -> None:
     """Write tokens and targets block by block: a label has six words, a point one of each of its labels, and noise."""
     if (folder / "labels.npy").exists():
         return
@@ -89,8 +114,8 @@ def make_data(folder: Path, labels: int) -> None:
     np.save(folder / "labels.npy", words)
     lengths = []
     with (folder / "cols.bin").open("wb") as cols, (folder / "tokens.bin").open("wb") as tokens:
-        for start in range(0, POINTS, BLOCK):
-            count = min(BLOCK, POINTS - start)
+        for start in range(0, points, BLOCK):
+            count = min(BLOCK, points - start)
             drawn = np.searchsorted(ends, rng.random((count, EACH + 1)) * ends[-1], side="right")
             drawn = np.sort(name[np.minimum(drawn, labels - 1)], axis=1)
             keep = np.ones(drawn.shape, dtype=bool)
@@ -235,7 +260,7 @@ def warm_up(recipe: Any, ranks: Any) -> None:
 class Watch(threading.Thread):
     """The most memory of its own, without mapped files, that this process holds, looked at a hundred times a second."""
 
-    def __init__(self, before: Callable[[], None]) -> None:
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
         super().__init__(daemon=True)
         self.before = before
         self.peak = self.begin = 0

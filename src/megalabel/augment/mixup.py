@@ -13,7 +13,7 @@ from megalabel.data.dataset import Split
 from megalabel.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -74,7 +74,7 @@ def mix(
     first: Split,
     second: Split,
     pairs: NDArray[np.int64],
-    uids: list[str],
+    uids: Sequence[str],
     *,
     alpha: float,
     rng: np.random.Generator,

@@ -80,7 +80,7 @@ class Arrays:
 
 
 class ArrayWriter:
-    """Takes arrays piece by piece and holds a small part of them in memory.
+    """Takes arrays piece by piece and holds at most ``limit`` bytes of them in memory, by default :func:`map_above`.
 
     Where the cache cannot be written, everything stays in memory, with one line of notice.
 
@@ -91,10 +91,10 @@ class ArrayWriter:
     array([0, 1, 7], dtype=int32)
     """
 
-    def __init__(self, dtypes: Mapping[str, DTypeLike]) -> None:
+    def __init__(self, dtypes: Mapping[str, DTypeLike], limit: float | None = None) -> None:
         self.dtypes = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
         self.held = 0  # bytes
-        self.limit = map_above()
+        self.limit = map_above() if limit is None else limit
         self._pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in self.dtypes}
         self._files: dict[str, _File] | None = None
         self._folder = Path()  # being filled, if there are files

@@ -117,7 +117,8 @@ class Split:
         if len(pairs) == 0:
             return self
         ones = np.ones(len(pairs), dtype=np.float32)
-        drop = sparse.csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=self.targets.shape).astype(bool)
+        cells = sparse.csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=self.targets.shape)
+        drop = sparse.csr_matrix(cells, dtype=bool)
 
         def change(targets: sparse.csr_matrix, rows: slice) -> sparse.csr_matrix:
             left: sparse.csr_matrix = targets - targets.multiply(drop[rows]).tocsr()

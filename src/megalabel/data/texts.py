@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["TextWriter", "Texts", "find_texts", "first_equal", "join_texts", "pack_texts", "take_texts"]
 
 _BLOCK = 4_096  # texts decoded at a time
-_PIECE = 1 << 20  # characters that a writer collects
+_PIECE = 1 << 20  # bytes of texts that a writer collects
+_OBJECT = 57  # bytes of a string in a list, beside its characters
 _SHOWN = 3  # texts in a repr
 
 
@@ -158,7 +159,7 @@ class TextWriter:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._size = 0  # characters in it
+        self._size = 0  # bytes that they take
         self._written = self._position = 0  # texts and bytes
         self._limit = map_above()
         self._packed: ArrayWriter | None = None
@@ -169,7 +170,7 @@ class TextWriter:
     def append(self, text: str) -> None:
         """Add a text."""
         self._texts.append(text)
-        self._size += len(text) + 8
+        self._size += len(text) + _OBJECT
         if self._size > (self._limit if self._packed is None else _PIECE):
             self._pack()
 
@@ -182,7 +183,7 @@ class TextWriter:
 
     def _pack(self) -> None:
         if self._packed is None:
-            self._packed = ArrayWriter({"bytes": np.uint8, "starts": np.int64})
+            self._packed = ArrayWriter({"bytes": np.uint8, "starts": np.int64}, limit=0)
             self._packed.append("starts", [0])
         self._position = _append(self._packed, self._texts, self._position)
         self._written += len(self._texts)
