@@ -42,5 +42,32 @@ def scale_text(result: dict[str, Any], table: Table, where: str) -> str:
     return f"{table(head, lines)}\n{size}; {note}; with several ranks, that of the largest. One thread each; {where}.\n"
 
 
+def load_text(load: dict[str, Any], table: Table, where: str) -> str:
+    """Return the memory of processes that load a large set."""
+    lines = []
+    for row in load["rows"]:
+        each = row["each"]
+
+        def shown(name: str, parts: list[dict[str, Any]] = each) -> str:
+            return ", ".join(f"{part[name] / 2**20:,.0f}" for part in parts)
+
+        lines.append(
+            [
+                str(row["ranks"]),
+                *map(shown, ("libraries_bytes", "load_peak_bytes", "hold_out_peak_bytes", "bytes")),
+                *map(shown, ("mapped_bytes", "mapped_share_bytes")),
+                f"{sum(part['bytes'] + part['mapped_share_bytes'] for part in each) / 2**20:,.0f}",
+                ", ".join(f"{part['load_cpu_seconds']:.0f}" for part in each),
+            ]
+        )
+    first = load["rows"][0]["each"][0]
+    head = [
+        "processes", "libraries", "reading, peak", "holding out, peak", "afterwards", "files mapped", "its share",
+        "all processes", "CPU s of reading",
+    ]  # fmt: skip
+    size = f"{first['points']:,} train points, {first['pairs']:,} pairs, {first['labels']:,} labels"
+    return f"{table(head, lines)}\n{size}; {load['bytes'] / 2**20:,.0f} MiB of JSON lines. In MiB; {where}.\n"
+
+
 def _short(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.0f}"

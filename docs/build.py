@@ -26,7 +26,7 @@ from _multilingual import multilingual_text
 from _plan import measured_text, memory_text, published_text, worked_text
 from _quality import NOTHING, cost_text, load_quality, quality_short_text, quality_text, variants_text
 from _reliability import soak_text, statuses_text
-from _scale import scale_text
+from _scale import load_text, scale_text
 from _search import search_text
 from _serve import serve_text
 from _systems import choices_text, order_text, stages_text
@@ -279,6 +279,12 @@ def scale() -> str:
     return scale_text(stored, table, where(stored))
 
 
+def scale_load() -> str:
+    """Return the memory of loading a large set."""
+    stored = result("scale")["load"]
+    return load_text(stored, table, where(stored))
+
+
 def plan_measured() -> str:
     """Return planned beside measured memory of short trainings."""
     stored = result("plan")
@@ -469,6 +475,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "rag": rag,
     "recipes": recipes,
     "scale": scale,
+    "scale_load": scale_load,
     "search": search,
     "beam": beam,
     "ensembles": ensembles,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -117,8 +117,7 @@ class Split:
         if len(pairs) == 0:
             return self
         ones = np.ones(len(pairs), dtype=np.float32)
-        cells = sparse.csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=self.targets.shape)
-        drop = sparse.csr_matrix(cells, dtype=bool)
+        drop: Any = sparse.csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=self.targets.shape).astype(bool)
 
         def change(targets: sparse.csr_matrix, rows: slice) -> sparse.csr_matrix:
             left: sparse.csr_matrix = targets - targets.multiply(drop[rows]).tocsr()
@@ -138,7 +137,7 @@ class Split:
         blocks = (part[rows] for part in parts for rows in row_blocks(part))
         return Split(
             join_texts(self.texts, other.texts),
-            stack_rows(blocks, self.targets.shape[1], np.result_type(*parts)),
+            stack_rows(blocks, self.targets.shape[1], np.result_type(*(part.dtype for part in parts))),
             join_texts(self.uids, other.uids),
             np.concatenate([self.filter, shifted]),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
@@ -20,6 +19,7 @@ __all__ = ["TextWriter", "Texts", "find_texts", "first_equal", "join_texts", "pa
 _BLOCK = 4_096  # texts decoded at a time
 _PIECE = 1 << 20  # bytes of texts that a writer collects
 _OBJECT = 57  # bytes of a string in a list, beside its characters
+_LOOKED_UP = 1 << 18  # texts looked up at a time
 _SHOWN = 3  # texts in a repr
 
 
@@ -250,12 +250,13 @@ def find_texts(wanted: Sequence[str], texts: Sequence[str]) -> NDArray[np.int64]
     order = np.argsort(hashes, kind="stable")
     hashes = hashes[order]
     places = np.full(len(wanted), -1, dtype=np.int64)
-    keys = _hashes(wanted)
-    starts, stops = (np.searchsorted(hashes, keys, side=side) for side in ("left", "right"))
-    for row in np.flatnonzero(starts < stops).tolist():
-        text = wanted[row]
-        same = (place for place in order[starts[row] : stops[row]][::-1].tolist() if texts[place] == text)
-        places[row] = next(same, -1)
+    for first in range(0, len(wanted), _LOOKED_UP):
+        keys = _hashes(wanted[first : first + _LOOKED_UP])
+        starts, stops = (np.searchsorted(hashes, keys, side=side) for side in ("left", "right"))
+        for key in np.flatnonzero(starts < stops).tolist():
+            text = wanted[first + key]
+            same = (place for place in order[starts[key] : stops[key]][::-1].tolist() if texts[place] == text)
+            places[first + key] = next(same, -1)
     return places
 
 
@@ -265,10 +266,18 @@ def first_equal(texts: Sequence[str]) -> NDArray[np.int64]:
     >>> first_equal(["a", "b", "a", "a"]).tolist()
     [0, 1, 0, 0]
     """
-    _, first, group = np.unique(_hashes(texts), return_index=True, return_inverse=True)
-    firsts: NDArray[np.int64] = first[group]
+    hashes = _hashes(texts)
+    firsts = np.arange(len(hashes))
+    ordered = np.sort(hashes)
+    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    del ordered
+    if not len(twice):
+        return firsts
+    rows = np.flatnonzero(twice[np.minimum(np.searchsorted(twice, hashes), len(twice) - 1)] == hashes)
+    _, first, group = np.unique(hashes[rows], return_index=True, return_inverse=True)
+    firsts[rows] = rows[first[group]]
     seen: dict[str, int] = {}  # texts whose hash is that of another one
-    for row in np.flatnonzero(firsts != np.arange(len(firsts))).tolist():
+    for row in rows[firsts[rows] != rows].tolist():
         text = texts[row]
         if text != texts[int(firsts[row])]:
             firsts[row] = seen.setdefault(text, row)
@@ -277,5 +286,4 @@ def first_equal(texts: Sequence[str]) -> NDArray[np.int64]:
 
 def _hashes(texts: Sequence[str]) -> NDArray[np.int64]:
     """Return a hash of each text, the same within this process."""
-    numbers = array("q", map(hash, texts))
-    return np.frombuffer(numbers, dtype=np.int64) if numbers else np.empty(0, dtype=np.int64)
+    return np.fromiter(map(hash, texts), dtype=np.int64, count=len(texts))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from megalabel.cost import FLOAT, Part, in_main_memory, tensor
+from megalabel.data.arrays import map_above
 from megalabel.index.cost import search_cost
 from megalabel.index.exact import BATCH, BLOCK
 from megalabel.network.vectors import QUERY_BLOCK
@@ -26,7 +27,9 @@ PROGRAM = 270e6  # Python with torch, numpy and scipy
 _LIBRARIES = 235e6
 _DRIVER = 600e6  # taken by the driver of a GPU and its libraries
 _OBJECT, _ROUND, _NAME = 49, 16, 10  # bytes of a Python string beside its characters, its rounding; characters of a uid
-_LOOKED_UP = 110  # bytes per label whose name is looked up
+_LOOKED_UP = 28  # bytes per label whose name is looked up: its hash, sorted, and in what order
+_CHOSEN = 40  # bytes per point of which some are held out: its item, in order, and its turn
+_PLACE = 8  # bytes of where a text begins, or of the number of a row
 _COLUMN, _CELL = 36, 24  # bytes per column of n-grams, and per n-gram of a row
 _ONCE = ("reading", "clusters of labels", "start")  # moments before the first step; all others recur
 
@@ -197,19 +200,39 @@ def _optimiser_names(load: Workload) -> str:
 
 
 def _data(load: Workload) -> Part:
-    """Return texts and names as Python strings, and pairs as two numbers each, of all splits and labels."""
+    """Return texts, names and pairs of all splits and labels, but for those that are mapped from disk.
+
+    The set before validation rows left it is kept as well: it shares the texts, and has pairs of its own.
+    """
     sizes = load.sizes
-    pairs = 8 + sizes.labels_per_point * (4 + (8 if sizes.pairs > 2**31 else 4))
-    test = _string(sizes.query) + _string(None) + pairs
-    point = test + 16 + pairs  # the set before validation rows left it is kept as well
-    label = _string(sizes.label) + _string(None)
-    total = sizes.points * point + sizes.tests * test + sizes.labels * label
-    how = f"{sizes.points:,} points x {point:.0f} B, {sizes.labels:,} labels x {label:.0f} B"
-    return Part("texts and targets", total, how, host=True)
+    held = mapped = 0.0
+    sides = (sizes.points, sizes.query), (sizes.tests, sizes.query), (sizes.labels, sizes.label)
+    for count, text in ((count, text) for count, own in sides for text in (own, None)):
+        if count * _string(text) > map_above():
+            mapped += count * (_characters(text) + _PLACE)
+        else:
+            held += count * _string(text)
+    held += 2 * sizes.points * _PLACE  # which rows of texts and of names are left
+    cell = 4 + (8 if sizes.pairs > 2**31 else 4)
+    for count, copies in ((sizes.points, 2), (sizes.tests, 1)):
+        pairs = count * sizes.labels_per_point * cell
+        held += copies * count * _PLACE
+        if pairs > map_above():
+            mapped += copies * pairs
+        else:
+            held += copies * pairs
+    how = f"{sizes.points:,} points, {sizes.labels:,} labels"
+    how += f"; {show_bytes(mapped)} more are mapped from disk, once for all processes" if mapped else ""
+    return Part("texts and targets", held, how, host=True)
+
+
+def _characters(text: TextSize | None) -> float:
+    return _NAME if text is None else text.characters
 
 
 def _string(text: TextSize | None) -> float:
-    return _OBJECT + (_NAME if text is None else text.characters) + _ROUND / 2 + 8
+    """Return the bytes of a text in a list."""
+    return _OBJECT + _characters(text) + _ROUND / 2 + 8
 
 
 def _tokens(load: Workload) -> Part:
@@ -227,8 +250,9 @@ def _tokens(load: Workload) -> Part:
 
 
 def _reading(load: Workload) -> tuple[Part, ...]:
-    """Names of labels are looked up; encoders with a table count in how many texts each feature is."""
+    """Names of labels are looked up, rows held out; encoders with a table count in how many texts each feature is."""
     parts = [in_main_memory("names looked up", load.labels, _LOOKED_UP)]
+    parts.append(in_main_memory("rows to choose from", load.points, _CHOSEN))
     for encoder in load.encoders:
         parts.append(encoder.cost.counting(encoder.query_items, load.points))
         parts.append(encoder.cost.counting(encoder.label_items, load.labels))

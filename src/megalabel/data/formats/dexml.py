@@ -22,6 +22,7 @@ from megalabel.data.formats import Options
 from megalabel.data.formats._raw import find_raw, read_raw, write_raw
 from megalabel.data.formats._rows import PARTS, LabelCollector, checked_matrix
 from megalabel.data.formats.folder import assemble, make_split, write_card, write_filters
+from megalabel.data.matrices import map_blocks
 from megalabel.errors import DataError
 from megalabel.files import find, need, open_bytes, writing
 
@@ -52,7 +53,10 @@ def read(path: Path, options: Options) -> Dataset:
     if largest > 1:
         for matrix in targets.values():
             matrix.data /= np.float32(largest)
-    splits = {name: make_split(path / f"Y.{PARTS[name]}.npz", *points[name], targets[name]) for name in targets}
+    splits = {}
+    for name in list(targets):
+        kept = map_blocks(lambda block, rows: block, targets.pop(name))  # large ones leave memory
+        splits[name] = make_split(path / f"Y.{PARTS[name]}.npz", *points[name], kept)
     return assemble(path, splits, labels, options)
 
 
