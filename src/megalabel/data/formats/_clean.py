@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from megalabel.data.problems import has, listed, rows, suspicious_labels
+from megalabel.data.texts import find_texts, first_equal
 from megalabel.errors import DataError
 
 if TYPE_CHECKING:
@@ -57,7 +60,9 @@ class Findings:
 
     def chosen(self, path: Path | str, found: Sequence[Row], texts: Sequence[str]) -> list[Row]:
         """Return the rows of a split to take."""
-        taken: dict[str, int] = {}
+        same = first_equal(texts)
+        again = np.bincount(same, minlength=len(same))[same] > 1
+        taken: dict[int, int] = {}  # the first row with a text that others have too -> its place in the result
         out: list[Row] = []
         for row in found:
             text = texts[row.place]
@@ -67,13 +72,14 @@ class Findings:
                 self.add("unlabelled", path, row.line)
             if self.choose and not (text.strip() and row.ids):
                 continue
-            other = taken.get(text)
+            other = taken.get(int(same[row.place])) if again[row.place] else None
             if text.strip() and other is not None:
                 self.add("text", path, row.line, str(out[other].line))
                 if self.choose and row.weights is None and out[other].weights is None:
                     out[other] = out[other]._replace(ids=list(dict.fromkeys([*out[other].ids, *row.ids])))
                     continue
-            taken.setdefault(text, len(out))
+            if again[row.place]:
+                taken.setdefault(int(same[row.place]), len(out))
             out.append(row)
         return out
 
@@ -102,9 +108,10 @@ class Findings:
             say(f"{path}: {listed(missing)} {verb} for no label, in {rows(count)} {self._where('missing')}")
         if odd := suspicious_labels(labels.texts):
             self._warn(path, f"labels that look odd: {listed(odd)}", say)
-        train = set(splits["train"].texts) if "train" in splits else set()
         for name, split in splits.items():
-            shared = 0 if name == "train" else sum(text in train for text in split.texts)
+            if name == "train" or "train" not in splits:
+                continue
+            shared = int((find_texts(split.texts, splits["train"].texts) >= 0).sum())
             if shared:
                 self._warn(path, f"{rows(shared)} of {name} {has(shared)} the text of a train row", say)
 
