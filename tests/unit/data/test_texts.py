@@ -197,3 +197,21 @@ def test_equal_hashes_of_different_texts(monkeypatch):
     texts = ["a", "b", "aa", "a", "b", "c", "c"]
     assert first_equal(texts).tolist() == [0, 1, 2, 0, 1, 5, 5]
     assert find_texts(["b", "c", "d", "aa"], texts).tolist() == [4, 6, -1, 2]
+
+
+def test_processes_that_read_the_same_share_one_folder(cache):
+    code = (
+        "from megalabel.data.texts import Texts; import sys;"
+        "texts = Texts.of(f'text {i}' for i in range(50_000)); print(texts.pack().folder.name, texts[-1], flush=True);"
+        "sys.stdin.read(); assert texts[0] == 'text 0'"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    lines = [process.stdout.readline() for process in started]
+    assert clear_cache("mapped") == (0, 0)  # all three hold it
+    assert [process.communicate("")[0] for process in started] == [""] * 3
+    assert [process.returncode for process in started] == [0] * 3
+    assert len(set(lines)) == 1 and lines[0].endswith(" text 49999\n")
+    assert [entry.name for entry in entries()] == [lines[0].split()[0]]
