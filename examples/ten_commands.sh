@@ -79,7 +79,8 @@ PYTHON
 kill $server
 wait $server || true
 
+# The dual encoder of the model, for sentence-transformers and what builds on it.
 step 10. export
-megalabel predict run --input fresh.csv --out labelled.jsonl
+megalabel export run --to sentence-transformers --out exported
 
 printf '\nten commands: %s s after the installation\n' "$(($(date +%s) - start))"

@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         context = getattr(error, "ctx", None)
         hint = f"; see {context.command_path} --help" if context is not None else ""
-        return _say(" ".join(error.format_message().split()).rstrip(".") + hint, 2)
+        line = " ".join(error.format_message().split()).replace(": Value error, ", ": ").rstrip(".")
+        return _say(line + hint, 2)
 
 
 def _lacks_memory(error: Exception) -> bool:

@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
-from megalabel import load, save
+from megalabel import Model, load, save
 
 DATA = "synthetic:points=60,labels=8,seed=5"
 
@@ -64,11 +65,24 @@ def test_the_loss_of_8_bit_weights_is_printed(call, imported, tmp_path):
     assert lines[2].startswith("8-bit weights cost ") and lines[2].endswith(" points of P@1")
 
 
+def test_a_bag_is_exported_for_programs_beside_this_package(call, trained, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    code, out, err = call("export", trained, "--to", "sentence-transformers", "--out", tmp_path / "st")
+    assert (code, out) == (0, ""), err
+    assert f"SentenceTransformer('{tmp_path / 'st'}', trust_remote_code=True)" in err and "not exported: " in err
+    other, model = SentenceTransformer(str(tmp_path / "st"), device="cpu", trust_remote_code=True), Model.load(trained)
+    texts = [*model.labels.texts[:4], ""]
+    head = json.loads((tmp_path / "st" / "export.json").read_text())["head"]
+    np.testing.assert_allclose(other.encode_query(texts), model.encode(texts, heads=head), atol=1e-5)
+    side = model.label_side()[head].vectors
+    np.testing.assert_allclose(other.encode_document(list(model.labels.texts)), side, atol=1e-5)
+
+
 def test_what_is_refused(call, trained, tmp_path):
-    for to in ("sentence-transformers", "onnx"):
-        code, out, err = call("export", trained, "--to", to, "--out", tmp_path / "out")
-        assert (code, out) == (2, "") and "bag encoder" in err and "dexml, dexml-hnm, depsl, unidec" in err
-        assert err.count("\n") == 1 and not (tmp_path / "out").exists()
+    code, out, err = call("export", trained, "--to", "onnx", "--out", tmp_path / "out")
+    assert (code, out) == (2, "") and "bag encoder" in err and "dexml, dexml-hnm, depsl, unidec" in err
+    assert err.count("\n") == 1 and not (tmp_path / "out").exists()
     code, _, err = call("export", trained, "--to", "sentence-transformers", "--out", tmp_path / "out", "--data", DATA)
     assert code == 2 and "for --to onnx" in err
     code, _, err = call("export", trained, "--to", "onnx", "--out", tmp_path / "out", "--data", "synthetic:labels=9")

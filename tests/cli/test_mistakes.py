@@ -87,6 +87,11 @@ def test_paths_that_no_system_call_takes(call, tmp_path):
     assert "no such file or folder" in check(call("data", "info", tmp_path / "loop", "--from", "xmc-json"))
 
 
+def test_a_choice_that_is_none(call, tmp_path):
+    told = check(call("export", tmp_path, "--to", "pdf", "--out", tmp_path / "out"))
+    assert "Value error" not in told and "'pdf' is not one of 'sentence-transformers', 'onnx', 'hub'" in told
+
+
 def test_output_that_takes_nothing():
     command = [sys.executable, "-m", "megalabel", "data", "list"]
     with Path("/dev/full").open("w") as full:

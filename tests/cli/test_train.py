@@ -185,6 +185,7 @@ def test_data_without_labels_or_rows(train, tmp_path):
 def test_an_existing_run_is_kept(train, folder):
     before = weights(folder)
     assert refused(train(), str(folder), "holds a run already", "--resume")
+    assert refused(train(data="nowhere"), "holds a run already")  # said before the data are read
     assert all(torch.equal(value, before[name]) for name, value in weights(folder).items())
 
 

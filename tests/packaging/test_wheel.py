@@ -90,7 +90,13 @@ def test_ten_commands(dist, programs, tmp_path):
     assert "predictions" in printed and "P@1" in printed
     (line,) = (tmp_path / "run" / "updates.jsonl").read_text().splitlines()
     assert json.loads(line)["rows"]["new"] > 150
-    assert len((tmp_path / "labelled.jsonl").read_text().splitlines()) == 200
+    assert len((tmp_path / "predicted.csv").read_text().splitlines()) > 200
+    script = (
+        "from sentence_transformers import SentenceTransformer as Model\n"
+        "model = Model('exported', device='cpu', trust_remote_code=True)\n"
+        "print(model.encode_query(['inverse of a square matrix']).shape)\n"
+    )
+    assert run(programs / "python", "-c", script, folder=tmp_path, HF_HUB_OFFLINE="1").strip() == "(1, 384)"
 
 
 def test_the_demo_from_an_empty_environment(programs, tmp_path):

@@ -12,6 +12,8 @@ from megalabel.cli._options import FormatOption, say
 
 if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
+    from megalabel.integrations._export import DualTower
+    from megalabel.model import Model
 
 __all__ = ["export"]
 
@@ -48,8 +50,10 @@ def export(
 
     The hub gets the whole model with its model card, without training texts; commands take it as
     hf://OWNER/NAME. The token is that of hf auth login, or HF_TOKEN. The other targets get the
-    dual encoder: the transformer and its text head, which compute the same vectors as the model. Free
-    vectors, fitted heads and fusion are not exported; the last lines list what is missing.
+    dual encoder: the encoder and its text head, which compute the same vectors as the model. Free
+    vectors, fitted heads and fusion are not exported; the last lines list what is missing. ONNX takes
+    transformers only; sentence-transformers also the bag of auto and the -cpu recipes, which it
+    loads where megalabel is installed.
 
     Example: megalabel export runs/first --to sentence-transformers --out first-st
 
@@ -91,7 +95,14 @@ def export(
         tower = export_sentence_transformers(model, out, head=head, overwrite=overwrite)
     if dataset is not None:
         _measure(out, dataset, split)
+    _tell(out, tower, model)
+
+
+def _tell(out: Path, tower: DualTower, model: Model) -> None:
+    """Say what was exported, what it needs, and what was not exported."""
     say(f"{out}: head {tower.name}, vectors of {tower.head.dim} dimensions, {model.state.alive:,} label texts")
+    if tower.needs_us:
+        say(f"for programs beside megalabel: SentenceTransformer({str(out)!r}, trust_remote_code=True)")
     if tower.left_behind:
         say(f"not exported: {', '.join(tower.left_behind)}")
 

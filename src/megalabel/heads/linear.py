@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from copy import copy
 from dataclasses import replace
+from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -40,6 +41,7 @@ _BELOW = np.float32(-2.0)  # bias of a label without positive rows; negatives of
 _NEW_POINTS, _UNPRUNED = 10, 0.6  # measured: points that bring new n-grams, share of weights left by pruning
 _WEIGHT_BYTES, _NEGATIVE_BYTES = 16, 48  # per weight, by rows and by columns; per hard negative, in six matrices
 _LABELS = 128  # labels per task
+_FEWEST = 10  # wrong labels per row at least, however few labels are trained again
 
 
 @register
@@ -199,8 +201,9 @@ class Linear(FittedHead):
     ) -> Self:
         """Train these labels again, in one round; all others keep the classifiers of ``known``.
 
-        The negatives of a label are the rows that ``known`` wrongly ranks it high for, among these labels. A label
-        without weights ranks rows by their cosine with the mean of its own rows.
+        The negatives of a label, about as many as in ``fit``, are the rows that ``known`` wrongly ranks it high for,
+        among these labels, and the wrong rows nearest to the mean of its own: what ``known`` has learnt to tell
+        apart would be forgotten without these.
 
         Args:
             known: classifiers over the same labels and features.
@@ -222,14 +225,15 @@ class Linear(FittedHead):
         shape = x.shape[0], len(labels)
         y, out = (sparse.csr_matrix(as_targets(cells, name, (x.shape[0], len(bias)))[:, labels])
                   for cells, name in ((targets, "targets"), (exclude, "exclude")))  # fmt: skip
-        own, unknown = sparse.csr_matrix(weights[labels]), np.flatnonzero(np.diff(weights[labels].indptr) == 0)
-        scale = np.zeros(len(labels), dtype=np.float32)
-        scale[unknown] = 1.0
-        means = sparse.csr_matrix(sparse.diags(scale) @ (y > 0).astype(np.float32).T @ x)
-        mining = copy(self)
-        mining.weights_, mining.bias_ = sparse.csr_matrix(own + unit_rows(means)), bias[labels]
-        mining.bias_[unknown] = -1.0  # of a row without a common feature, as that of other labels
-        wrong = mining._mistakes(x, y, out) if len(labels) > 1 else no_cells(shape)
+        wrong = no_cells(shape)
+        if len(labels) > 1:
+            mining = copy(self)
+            mining.per_row = min(self.per_row, max(_FEWEST, ceil(self.per_row * len(labels) / len(bias))))
+            means = unit_rows(sparse.csr_matrix((y > 0).astype(np.float32).T @ x))
+            no_bias = np.zeros(len(labels), dtype=np.float32)
+            for scorer in ((means, no_bias), (sparse.csr_matrix(weights[labels]), bias[labels])):
+                (mining.weights_, mining.bias_), mining._index = scorer, None
+                wrong = sparse.csr_matrix(wrong + mining._mistakes(x, y, out))
         fresh, bias[labels] = self._solve(x, y, wrong, out)
         place = np.arange(len(bias))  # row of each label in the stack of old and new weights
         place[labels] = len(bias) + np.arange(len(labels))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from megalabel.encoders import TransformerEncoder
+from megalabel.encoders import BagEncoder, TransformerEncoder
 from megalabel.errors import SettingError, nearest
 from megalabel.files import writing
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 __all__ = ["DualTower", "quiet"]
 
-_RECIPES = "export a recipe with encoder.kind: transformer: dexml, dexml-hnm, depsl, unidec"
+_RECIPES = "a recipe with encoder.kind: transformer: dexml, dexml-hnm, depsl, unidec"
 
 
 @dataclass(frozen=True)
 class DualTower:
-    """A transformer, a head whose label vectors come from label texts alone, and the lengths in tokens."""
+    """An encoder, a head whose label vectors come from label texts alone, and the lengths in tokens; None: any."""
 
     name: str
-    encoder: TransformerEncoder
+    encoder: TransformerEncoder | BagEncoder
     head: DenseHead
-    query_length: int
-    label_length: int
+    query_length: int | None
+    label_length: int | None
     left_behind: list[str]  # parts of the model that are not exported
 
     @classmethod
@@ -51,12 +51,15 @@ class DualTower:
         chosen = texts[0] if head is None else head
         name = network.query_encoder(chosen)
         encoder, settings = network.encoders[name], recipe.encoders[name]
-        if not isinstance(encoder, TransformerEncoder):
-            raise SettingError(f"a {settings.kind} encoder has features that no standard module holds", remedy=_RECIPES)
+        remedy = f"export {_RECIPES}"
+        if not isinstance(encoder, TransformerEncoder | BagEncoder):
+            raise SettingError(f"an encoder of kind {settings.kind} cannot be exported", remedy=remedy)
         if network.label_encoder(chosen) != name:
-            raise SettingError(f"the head {chosen!r} has two encoders; only one can be exported", remedy=_RECIPES)
+            raise SettingError(
+                f"the head {chosen!r} has two encoders; only one can be exported", remedy=f"export {_RECIPES}"
+            )
         if network.head(chosen).settings.layer is not None:
-            raise SettingError(f"the head {chosen!r} reads a layer inside the encoder", remedy=_RECIPES)
+            raise SettingError(f"the head {chosen!r} reads a layer inside the encoder", remedy=remedy)
         return cls(
             chosen,
             encoder,
@@ -65,6 +68,21 @@ class DualTower:
             settings.label_length or encoder.max_length,
             _left_behind(model, chosen),
         )
+
+    @property
+    def transformer(self) -> TransformerEncoder:
+        """The encoder, for programs that hashed features cannot be computed in."""
+        if not isinstance(self.encoder, TransformerEncoder):
+            raise SettingError(
+                "a bag encoder has features that no standard graph computes",
+                remedy=f"export --to sentence-transformers, or {_RECIPES}",
+            )
+        return self.encoder
+
+    @property
+    def needs_us(self) -> bool:
+        """Whether this package must be installed where the export is used: a bag is one of its modules."""
+        return isinstance(self.encoder, BagEncoder)
 
     @property
     def tied(self) -> bool:
@@ -79,6 +97,7 @@ class DualTower:
             "query_length": self.query_length,
             "label_length": self.label_length,
             "normalised": self.head.search_normalise,
+            "needs": ["megalabel"] if self.needs_us else [],
             "left_behind": self.left_behind,
             **more,
         }

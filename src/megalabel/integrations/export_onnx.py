@@ -59,6 +59,7 @@ def export_onnx(
         if find_spec(package) is None:
             raise MissingExtraError(package, extra="onnx", what="export to ONNX")
     tower = DualTower.of(model, head)
+    _ = tower.transformer  # a bag is refused before anything is written
     check_target(folder, overwrite=overwrite)
     with writing_folder(folder, overwrite=overwrite) as target:
         _write_graph(tower, target / MODEL)
@@ -76,8 +77,9 @@ class _Graph(nn.Module):
         super().__init__()
         self.transformer: nn.Module = transformer
         self.head: DenseHead = tower.head
-        self.project = tower.encoder.project
-        self.pool, self.states, self.layers = tower.encoder._pool, tower.encoder._states, tower.encoder._plain_layers
+        encoder = tower.transformer
+        self.project = encoder.project
+        self.pool, self.states, self.layers = encoder._pool, encoder._states, encoder._plain_layers
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
@@ -91,14 +93,15 @@ def _write_graph(tower: DualTower, path: Path) -> None:
     """Trace the tower; its transformer is loaded again, with eager attention."""
     from transformers import AutoModel
 
+    encoder = tower.transformer
     with TemporaryDirectory() as plain, quiet():
-        tower.encoder.save(plain)
+        encoder.save(plain)
         transformer = AutoModel.from_pretrained(
             plain, attn_implementation="eager", use_safetensors=True, local_files_only=True
         )
-        mode, device = tower.head.training, next(tower.encoder.parameters()).device
+        mode, device = tower.head.training, next(encoder.parameters()).device
         graph = _Graph(tower, transformer.float().to(device)).eval()
-        ids = torch.full((2, 3), tower.encoder._pad, dtype=torch.int64, device=device)
+        ids = torch.full((2, 3), encoder._pad, dtype=torch.int64, device=device)
         axes = {0: "batch", 1: "length"}
         try:
             torch.onnx.export(
@@ -132,9 +135,9 @@ def _quantise(folder: Path) -> None:
 
 def _write_tokenizer(tower: DualTower, folder: Path) -> None:
     """Write the tokenizer, set to truncate and pad."""
-    encoder = tower.encoder
+    encoder = tower.transformer
     tokenizer = type(encoder.tokenizer).from_str(encoder.tokenizer.to_str())
-    tokenizer.enable_truncation(tower.query_length)
+    tokenizer.enable_truncation(tower.query_length or encoder.max_length)
     pad = tokenizer.id_to_token(encoder._pad)
     tokenizer.enable_padding(pad_id=encoder._pad, pad_token=pad)
     with writing(folder / "tokenizer.json") as out:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from megalabel.encoders import BagEncoder, TransformerEncoder
 from megalabel.encoders.spectral import over_spectral_norm
 from megalabel.errors import MissingExtraError, SettingError, WriteError
 from megalabel.files import check_target, writing_folder
@@ -28,17 +29,20 @@ __all__ = ["export_sentence_transformers"]
 def export_sentence_transformers(
     model: Model, folder: str | PathLike[str], *, head: str | None = None, overwrite: bool = False
 ) -> DualTower:
-    """Write a folder that ``SentenceTransformer(folder)`` loads offline, without megalabel; return the tower.
+    """Write a folder that ``SentenceTransformer(folder)`` loads offline; return the tower.
 
-    The modules are those of sentence-transformers: Transformer, Pooling, one Dense for each
-    linear layer of encoder and head, LayerNorm, Normalize. If queries and labels are encoded differently (a
-    query matrix, another length), a Router holds both routes: ``encode_query`` gives the vectors
-    of ``model.encode(texts, heads=head)``, ``encode_document`` those of labels, and plain
-    ``encode`` those of queries. All are computed in float32. The folder also holds export.json,
-    which lists what is not exported, and the labels (labels.jsonl.gz).
+    The modules of a transformer are those of sentence-transformers: Transformer, Pooling, one Dense for each
+    linear layer of encoder and head, LayerNorm, Normalize. Its folder needs no megalabel. A bag of features is a
+    module of this package, :class:`~megalabel.integrations.bag_module.Bag`, which must be installed where
+    ``SentenceTransformer(folder, trust_remote_code=True)`` loads the folder.
+
+    If queries and labels are encoded differently (a query matrix, another length), a Router holds both routes:
+    ``encode_query`` gives the vectors of ``model.encode(texts, heads=head)``, ``encode_document`` those of labels, and
+    plain ``encode`` those of queries. All are computed in float32. The folder also holds export.json, which lists what
+    is not exported, and the labels (labels.jsonl.gz).
 
     Args:
-        model: a trained model with a transformer encoder.
+        model: a trained model with a transformer or a bag as encoder.
         folder: where to write.
         head: a head of kind text; by default the first.
         overwrite: replace a folder that is not empty.
@@ -48,7 +52,7 @@ def export_sentence_transformers(
     if find_spec("sentence_transformers.base") is None:
         raise SettingError("this sentence-transformers is too old", remedy="pip install 'sentence-transformers>=6'")
     tower = DualTower.of(model, head)
-    if tower.encoder.layers > 1:
+    if isinstance(tower.encoder, TransformerEncoder) and tower.encoder.layers > 1:
         raise SettingError(
             "sentence-transformers has no module that pools several layers side by side",
             remedy="export --to onnx, or train with encoder.options.layers: 1",
@@ -85,15 +89,15 @@ def _write(tower: DualTower, folder: Path) -> None:
         raise WriteError(f"could not write the model ({str(error).splitlines()[0]})", path=folder) from error
 
 
-def _modules(tower: DualTower, length: int, *, query: bool = False, shared: list[Any] | None = None) -> list[Any]:
+def _modules(
+    tower: DualTower, length: int | None, *, query: bool = False, shared: list[Any] | None = None
+) -> list[Any]:
     """Return the modules of one side; those up to the head's projection can be shared with the other side."""
     from sentence_transformers.base.modules import Normalize
 
     encoder, head = tower.encoder, tower.head
     if shared is None:
-        modules = [*_transformer(tower, length)]
-        modules += [] if encoder.project is None else [_dense(encoder.project)]
-        modules += _projection(head)
+        modules = [*_encoder(encoder, length), *_projection(head)]
     else:
         modules = [part for part in shared if not isinstance(part, Normalize)]
     if query and head.query_matrix is not None:
@@ -101,19 +105,23 @@ def _modules(tower: DualTower, length: int, *, query: bool = False, shared: list
     return [*modules, Normalize()] if head.search_normalise else modules
 
 
-def _transformer(tower: DualTower, length: int) -> list[Any]:
-    """Return Transformer and Pooling, loaded from a temporary folder of plain weights."""
+def _encoder(encoder: TransformerEncoder | BagEncoder, length: int | None) -> list[Any]:
+    """Return the modules up to the encoder's vectors; a transformer is loaded from a temporary folder."""
+    if isinstance(encoder, BagEncoder):
+        from megalabel.integrations.bag_module import Bag
+
+        return [Bag(encoder, length)]
     from tempfile import TemporaryDirectory
 
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    encoder = tower.encoder
     with TemporaryDirectory() as plain:
         encoder.save(plain)
         part = Transformer(plain, model_kwargs={"local_files_only": True, "use_safetensors": True})
     part.max_seq_length = length
     part.tokenizer.padding_side = part.tokenizer.truncation_side = "right"
-    return [part, Pooling(int(encoder.model.config.hidden_size), pooling_mode=encoder.pooling)]
+    modules = [part, Pooling(int(encoder.model.config.hidden_size), pooling_mode=encoder.pooling)]
+    return modules if encoder.project is None else [*modules, _dense(encoder.project)]
 
 
 def _projection(head: DenseHead) -> list[Any]:

@@ -11,6 +11,7 @@ from scipy import sparse
 from megalabel.data.dataset import Labels, Split
 from megalabel.errors import DataError
 from megalabel.model.match import match
+from megalabel.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,17 +49,18 @@ class MergedRows:
     @property
     def notes(self) -> list[str]:
         """What the rows are, a line each."""
-        lines = [f"{len(self.fresh):,} new texts, {len(self.corrected):,} corrected, {self.unchanged:,} known already"]
+        fresh = counted(len(self.fresh), "new text")
+        lines = [f"{fresh}, {len(self.corrected):,} corrected, {self.unchanged:,} known already"]
         if len(self.new):
             shown = ", ".join(repr(text[:60]) for text in self.new.texts[:5])
             more = f" and {len(self.new) - 5:,} more" if len(self.new) > 5 else ""
-            lines.append(f"{len(self.new):,} new labels: {shown}{more}")
+            lines.append(f"{counted(len(self.new), 'new label')}: {shown}{more}")
         if self.repeated:
-            lines.append(f"{self.repeated:,} rows have a text that comes again; the last one counts")
+            lines.append(f"{counted(self.repeated, 'row')} with a text that comes again; the last one counts")
         if self.bare:
-            lines.append(f"{self.bare:,} rows without a label are left out")
+            lines.append(f"{counted(self.bare, 'row')} without a label left out")
         if self.dropped:
-            lines.append(f"{self.dropped:,} known rows lose all their labels and are no longer trained on")
+            lines.append(f"{counted(self.dropped, 'known row')} without labels now, no longer trained on")
         return lines
 
 

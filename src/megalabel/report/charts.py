@@ -15,7 +15,7 @@ __all__ = [
 
 VALIDATION = ("P@1", "PSP@5")
 SECONDS = 180.0  # longer runs are drawn in minutes
-TAIL_SPAN = 5.0  # percent that each axis of the tail chart covers at least
+SPAN = 5.0  # points that an axis of percentages covers at least
 GREY = 7  # of the palette, for bars that others are compared with
 BEYOND = 2.5  # a chart of label sets ends at so many times the chosen labels per text
 FIGURES = {"precision": "precision", "recall": "recall", "micro F1": "micro_f1", "sample F1": "sample_f1"}
@@ -46,7 +46,7 @@ class Chart:
     about: str  # how to read it, in one or two sentences
     groups: tuple[str, ...] = ()  # of bars
     keys: tuple[Series, ...] = ()  # legend entries, if these are not the series
-    span: float = 0.0  # what each axis covers at least, so that small differences look small
+    span: float = 0.0  # what each axis (of lines: the upright one) covers at least: small differences look small
 
     @property
     def legend(self) -> tuple[Series, ...]:
@@ -187,11 +187,11 @@ def tail_chart(runs: Sequence[Results]) -> Chart | None:
     about = (
         "A fused model ranks by probability times inverse propensity to the power of tail; tail can be chosen at "
         "prediction time and is written beside each point. Values above 0 favour rare labels. Both axes cover equally "
-        f"much, at least {TAIL_SPAN:g} points."
+        f"much, at least {SPAN:g} points."
     )
     if not series:
         return None
-    return Chart("point", "tail", "P@5 against PSP@5 by tail", "P@5", "PSP@5", series, about, span=TAIL_SPAN)
+    return Chart("point", "tail", "P@5 against PSP@5 by tail", "P@5", "PSP@5", series, about, span=SPAN)
 
 
 def calibration_chart(runs: Sequence[Results]) -> Chart | None:
@@ -273,4 +273,4 @@ def _lines(name: str, title: str, unit: str, lines: dict[str, Line], about: str,
         for number, (key, line) in enumerate(lines.items())
         if line
     )
-    return Chart("line", name, title, x_label, unit, series, about)
+    return Chart("line", name, title, x_label, unit, series, about, span=SPAN if unit == "percent" else 0.0)

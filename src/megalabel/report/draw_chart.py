@@ -223,7 +223,9 @@ def _write_marks(series: Series, axes: Axes) -> None:
 def _set_axes(chart: Chart, axes: Axes) -> None:
     """Set limits and ticks of both axes; lines start at 0, where training began."""
     columns, rows = ([x for series in chart.series for x in series.x], [y for series in chart.series for y in series.y])
-    if chart.span:
+    if chart.span and chart.kind == "line":
+        rows += _around(rows, max(chart.span, max(rows) - min(rows)))
+    elif chart.span:
         span = max(chart.span, *(max(values) - min(values) for values in (columns, rows)))
         columns, rows = ([*values, *_around(values, span)] for values in (columns, rows))
     across = axis_ticks(columns, zero=chart.kind == "line")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
     from megalabel.recipes.schema import Recipe
 
-__all__ = ["fingerprint", "finish_folder", "identify", "is_finished", "on_device", "prepare_folder"]
+__all__ = ["check_unused", "fingerprint", "finish_folder", "identify", "is_finished", "on_device", "prepare_folder"]
 
 FINISHED = "finished.json"  # says that the model is complete, and what it was trained on
 
@@ -55,12 +55,17 @@ def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) 
                 remedy="resume with the same recipe, or start a new run in another folder",
             )  # fmt: skip
         return
-    begun = any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*"))
-    if known.is_file() and (begun or (folder / "model").exists()):
-        raise WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
+    check_unused(folder)
     lock.push(lambda _, error, __: _remove_unused(folder, missing) if isinstance(error, MegalabelError) else None)
     with writing(known) as out:
         out.write(dump_recipe(recipe).encode())
+
+
+def check_unused(folder: Path) -> None:
+    """Refuse a folder that holds a run already."""
+    begun = any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*"))
+    if (folder / "recipe.yaml").is_file() and (begun or (folder / "model").exists()):
+        raise WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
 
 
 def finish_folder(folder: Path, identity: Mapping[str, str]) -> None:

@@ -233,3 +233,14 @@ def test_hard_negatives_of_bad_input():
         hard_negatives(memory, x, y[:, :3])
     with pytest.raises(DataError, match="exclude must be a sparse matrix 6 x 4"):
         hard_negatives(memory, x, y, y[:5])
+
+
+def test_labels_trained_again_keep_apart_what_they_told_apart():
+    """A row that the known classifier has learnt to score low stays a negative: it is near the label's own rows."""
+    x = ones([[1, 0, 0], [0.9, 0.45, 0], [0, 0, 1]])
+    y, none = ones(np.eye(3)), sparse.csr_matrix((3, 3), dtype=np.float32)
+    known = Linear(uniform=0).fit(x, y, ones([[0, 0, 0], [1, 0, 0], [0, 0, 0]]))
+    known.bias_[0] = -50
+    again = Linear(uniform=0, per_row=1).refit(known, x, y, none, np.arange(3))
+    assert again.search(x, 1).ids[:, 0].tolist() == [0, 1, 2]
+    assert again.scores(x[1], np.array([[0]])).item() < 0

@@ -44,7 +44,7 @@ def test_new_corrected_and_known_rows():
     assert found(merged) == {"a": ["green"], "b": ["green"], "c": ["blue"], "d": ["red", "blue"]}
     assert merged.fresh.tolist() == [3] and merged.corrected.tolist() == [0] and merged.unchanged == 1
     assert merged.lost.tolist() == [0] and merged.changed.tolist() == [0, 3]
-    assert merged.notes == ["1 new texts, 1 corrected, 1 known already"]
+    assert merged.notes == ["1 new text, 1 corrected, 1 known already"]
 
 
 def test_the_last_of_equal_texts_counts():
@@ -64,7 +64,7 @@ def test_rows_without_labels():
 def test_new_and_removed_labels():
     merged = merge_rows(state(removed=[0]), train(), rows(("d", [0, 3, 1]), labels=[*LABELS, "pink"]))
     assert found(merged) == {"b": ["green"], "c": ["blue"], "d": ["green", "pink"]}
-    assert merged.new.uids == ["pink"] and "1 new labels: 'pink'" in merged.notes
+    assert merged.new.uids == ["pink"] and "1 new label: 'pink'" in merged.notes
 
 
 def test_filter_pairs_stay_unless_a_correction_names_them():

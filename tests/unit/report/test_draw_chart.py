@@ -100,6 +100,17 @@ def test_axes_with_a_span_show_small_differences_small(x, y):
         assert ticks[-1] - ticks[0] >= 5 and 0 <= ticks[0] <= min(values) and max(values) <= ticks[-1]
 
 
+@pytest.mark.parametrize("y", [(100.0, 100.0), (61.2, 61.4), (10.0, 70.0)])
+def test_percentages_over_time_stay_within_100_and_are_not_magnified(y):
+    row = Series("P@1", (1.0, 2.0), y, 0)
+    root = ElementTree.fromstring(draw_svg(Chart("line", "validation", "t", "across", "up", (row,), "", span=5.0)))
+    texts = [element.text for element in root.iter("text")]
+    first, second = texts.index("across"), texts.index("up")
+    ticks = [float(text) for text in texts[first + 1 : second]]
+    assert ticks[-1] - ticks[0] >= 5 and 0 <= ticks[0] <= min(y) and max(y) <= ticks[-1] <= 100
+    assert float(texts[:first][-1]) <= 2  # the axis of time has no such span
+
+
 def test_a_line_with_a_gap_has_a_mark_for_every_point():
     row = Series("loss", (1.0, 2.0, 3.0, 4.0), (3.0, float("nan"), 2.0, 1.0), 0)
     root = ElementTree.fromstring(draw_svg(Chart("line", "loss", "t", "x", "y", (row,), "")))
