@@ -88,8 +88,7 @@ class Features:
         from megalabel.encoders._hashes import arrange
 
         cut = (texts if isinstance(texts, CutTexts) else CutTexts(texts)).pieces(self.split)
-        kinds = ("words", "bigrams", "characters")
-        sizes, starts = (tuple(rows[kind] for kind in kinds) for rows in (self.sizes, self.starts))
+        sizes, starts = ((rows["words"], rows["bigrams"], rows["characters"]) for rows in (self.sizes, self.starts))
         found = cut.grams(self._lengths) if self.sizes["characters"] else _NO_GRAMS
         fixed = self._fixed(cut)
         return Tokens(*arrange(cut.places, cut.ends, cut.word_of, cut.hashes, fixed, found, sizes, starts))

@@ -141,9 +141,10 @@ def _kth_lower_bound(
             count += 1
     if count < k:
         return -INF
-    if count == k:
-        worst = best[0]
+    worst: np.float32 = best[0]
+    if count > k:
+        worst = cut(best, ids, count, k)
+    else:
         for place in range(k):
             worst = min(worst, best[place])
-        return worst
-    return cut(best, ids, count, k)
+    return worst
