@@ -402,6 +402,22 @@ def threshold() -> str:
     return f"{table(head, lines)}\nTest texts, seed 0; {where(stored)}.\n"
 
 
+def predict() -> str:
+    """Return how fast a fused model answers, beside XR-Linear."""
+    stored = result("predict")
+    head = ["data", "labels", "recipe", "ms a query", "XR-Linear", "texts/s in a batch", "XR-Linear"]
+    lines = []
+    for row in stored["rows"]:
+        both = [row, row.get("xr_linear", {})]
+        figures = [f"{part[key]:{form}}" if part else "-" for key, form in _SPEEDS for part in both]
+        lines.append([row["data"], f"{row['labels']:,}", f"`{row['recipe']}`", *figures])
+    note = f"Processor time of one thread, from the text on; median of {stored['rows'][0]['queries']} queries, "
+    return f"{table(head, lines)}\n{note}batches of {stored['batch']:,}, beam {stored['beam']}; {where(stored)}.\n"
+
+
+_SPEEDS = (("query_ms", ".1f"), ("texts_per_second", ",.0f"))
+
+
 def search() -> str:
     """Return the speed of search, ours beside that of others."""
     stored = result("search")
@@ -479,6 +495,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "search": search,
     "beam": beam,
     "ensembles": ensembles,
+    "predict": predict,
     "threshold": threshold,
     "tree": tree,
     "serve": serve,

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Timer
 from typing import TypeVar
 
@@ -15,26 +16,30 @@ __all__ = ["announced", "notice", "progress", "track"]
 Item = TypeVar("Item")
 
 QUIET_SECONDS = 2.0  # work shorter than this shows nothing
-LINE_SECONDS = 10.0  # time between plain lines when standard error is no terminal
+FIRST_SECONDS = 5.0  # time to the first plain line when standard error is no terminal
+LINE_SECONDS = 10.0  # time between plain lines
+_shown: ContextVar[bool] = ContextVar("shown", default=False)  # whether this thread shows progress already
 
 
 @contextmanager
 def progress(what: str, total: int | None = None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
     """Yield a function to call with the amount of work done since the last call.
 
-    MEGALABEL_PROGRESS=0 switches it off.
+    Work inside other work that is shown shows nothing of its own. MEGALABEL_PROGRESS=0 switches it off.
 
     >>> with progress("counting", total=3) as step:
     ...     step(1)
     ...     step(2)
     """
-    if os.environ.get("MEGALABEL_PROGRESS") == "0":
+    if os.environ.get("MEGALABEL_PROGRESS") == "0" or _shown.get():
         yield lambda amount: None
         return
     show = _Bar(what, total, unit) if sys.stderr.isatty() else _Lines(what, total, unit)
+    token = _shown.set(True)
     try:
         yield show.step
     finally:
+        _shown.reset(token)
         show.close()
 
 
@@ -79,7 +84,7 @@ class _Lines:
     def step(self, amount: int) -> None:
         self.done += amount
         now = time.monotonic()
-        if now - self.last >= LINE_SECONDS:
+        if now - self.last >= (FIRST_SECONDS if self.last == self.start else LINE_SECONDS):
             self.last = now
             self.line(now)
 

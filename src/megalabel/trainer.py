@@ -365,7 +365,10 @@ class _Run:
     ) -> tuple[Network, Fitted, FusedScores | None, Thresholds | None]:
         """Return the whole network, the heads fitted on it and, with weights, the fusion if wanted and thresholds."""
         recipe, network = phase.recipe, phase.whole(best)
-        fitted = fit_heads(recipe.heads, recipe.ngrams.options(), network, data, seed=recipe.seed, say=self.say)
+        fitted = fit_heads(
+            recipe.heads, recipe.ngrams.options(), network, data, seed=recipe.seed, say=self.say,
+            checkpoints=self.folder / "checkpoints" / f"{phase.name}-heads",
+        )  # fmt: skip
         if weights is None:
             return network, fitted, None, None
         model = Model(recipe, network, data.labels, weights, LabelStats.of(data), fitted)

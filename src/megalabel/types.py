@@ -184,6 +184,8 @@ class Tokens:
         """
         import numpy as np
 
+        if len(self) < 2:
+            return self, np.arange(len(self))
         lengths, blocks = self.lengths, range(0, len(self), COMPARED)
         powers = np.cumprod(np.full(int(lengths.max(initial=0)), 0x9E3779B97F4A7C15, dtype=np.uint64))
         hashes = np.zeros(len(self), dtype=np.uint64)

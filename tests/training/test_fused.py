@@ -10,6 +10,7 @@ from scipy import sparse
 import megalabel as ml
 from megalabel.errors import MegalabelError
 from megalabel.fusion import TreeFusion
+from megalabel.index import exact
 from megalabel.metrics import Thresholds
 from megalabel.model.hashes import seal_of
 
@@ -75,6 +76,15 @@ def test_a_tree_explains_and_takes_new_labels(by_tree, data):
     model.add_labels([text], ["new"])
     assert "new" in [label.uid for label in model.predict([text], k=5)[0]]
     assert model.explain(text, "new").points == 0
+
+
+def test_a_text_alone_gets_the_same_labels_as_among_others(model, data, monkeypatch):
+    monkeypatch.setattr(exact, "LEAST", 1)
+    texts = [*data.test.texts[:20], "", "a text of other words"]
+    together = model.search(texts, 10)
+    alone = [model.search([text], 10) for text in texts]
+    assert np.array_equal(np.concatenate([top.ids for top in alone]), together.ids)
+    np.testing.assert_allclose(np.concatenate([top.scores for top in alone]), together.scores, rtol=1e-6)
 
 
 def test_every_head_and_all_together_learn(trained, data):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tokeniser", "Tokenises", "store_tokens", "tokenise", "tokenise_in_chunks"]
 
+_ALONE = 32  # texts tokenised in this thread: to start others takes longer
 _CHUNK = 8_192  # texts handed to the tokenizer at a time
 _WORD_CHARACTERS = 64  # of a word that is remembered: a text without spaces is one long word, and never comes back
 _REMEMBERED_BYTES = 32 << 20  # of words and their tokens, about 150,000 words
@@ -209,7 +210,7 @@ def _chunks(texts: Sequence[str], tokenise: Callable[[Sequence[str]], Tokens]) -
     alone = len(texts) <= _CHUNK  # then the caller shows progress
     with nullcontext(lambda amount: None) if alone else show as step:
         for start in range(0, max(len(texts), 1), _CHUNK):
-            part = tokenise(texts[start : start + _CHUNK])
+            part = tokenise(texts if alone else texts[start : start + _CHUNK])
             yield part
             step(len(part))
 
@@ -221,7 +222,10 @@ class _Whole:
         self.bare, self.dtype = bare, dtype
 
     def __call__(self, texts: Sequence[str]) -> list[bytes]:
-        encodings = self.bare.encode_batch_fast(list(texts), add_special_tokens=False)
+        if len(texts) <= _ALONE:
+            encodings = [self.bare.encode(text, add_special_tokens=False) for text in texts]
+        else:
+            encodings = self.bare.encode_batch_fast(list(texts), add_special_tokens=False)
         return [array(self.dtype.char, encoding.ids).tobytes() for encoding in encodings]
 
 

@@ -72,8 +72,9 @@ class BaseEncoder(nn.Module, ABC):
         """
         vectors = torch.empty(len(tokens), *(() if layers is None else (len(layers),)), self.dim)
         order = np.argsort(-tokens.lengths, kind="stable")
-        modes = [(module, module.training) for module in self.modules()]
-        self.eval()
+        training = [module for module in self.modules() if module.training]
+        if training:
+            self.eval()
         try:
             with progress("encoding", total=len(tokens), unit="texts") as step:
                 for start in range(0, len(tokens), GROUP):
@@ -82,8 +83,8 @@ class BaseEncoder(nn.Module, ABC):
                     vectors[torch.from_numpy(rows)] = (to_unit_length(part, dim=-1) if normalise else part).cpu()
                     step(len(rows))
         finally:
-            for module, mode in modes:
-                module.training = mode
+            for module in training:
+                module.training = True
         return vectors
 
     def _refuse_layers(self, layers: Layers | None) -> None:

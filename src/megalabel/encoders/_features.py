@@ -19,19 +19,20 @@ from megalabel.errors import SettingError, nearest
 from megalabel.types import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = ["SPLITS", "Features"]
+__all__ = ["SPLITS", "CutTexts", "Features"]
 
 SPLITS = ("scripts", "spaces")  # where words end
 _VERSION = 1  # of the assignment of rows
 _LONGEST = 40  # characters of a word that are cut into n-grams
 _MARKS = re.escape(string.punctuation) + "¡§«¶·»¿\u200b\u2010-\u2027\u2030-\u205e\u3001-\u3003\u3008-\u301f"
-_STEP = 0x9E3779B97F4A7C15
 _SIGN, _WORD, _RUN = range(3)  # kinds of pieces
+_NO_ROWS = np.empty(0, dtype=np.uint32)
+_NO_GRAMS = np.empty(0, dtype=np.uint64), np.zeros(1, dtype=np.int64)
 
 
 class Features:
@@ -64,6 +65,7 @@ class Features:
         self.split = split
         self.tokeniser = None if tokenizer is None else Tokeniser(tokenizer)
         self.ngrams = sorted(ngrams)
+        self._lengths = tuple(sorted(set(ngrams)))
         vocabulary = 0 if tokenizer is None else 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
         sizes = {"subwords": vocabulary, "words": words, "bigrams": bigrams, "characters": characters}
         self.sizes = sizes  # rows of each kind
@@ -83,36 +85,34 @@ class Features:
 
     def _chunk(self, texts: Sequence[str]) -> Tokens:
         """Compute the features of every distinct piece once, then arrange them text by text."""
-        cut = _pieces(self.split)
-        rows = [cut.findall(text) for text in texts]
-        numbers = {piece: number for number, piece in enumerate(dict.fromkeys(chain.from_iterable(rows)))}
-        distinct = _Pieces(self, list(numbers))
-        counts = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        pieces = np.fromiter(map(numbers.__getitem__, chain.from_iterable(rows)), dtype=np.int64, count=counts.sum())
-        second, bigrams = self._bigrams(distinct, pieces, np.repeat(np.arange(len(texts)), counts))
-        features = distinct.features.take(pieces)
-        lengths = features.lengths.copy()
-        lengths[second] += 1  # a pair follows the features of its second word
-        ends = np.cumsum(lengths)
-        ids = np.empty(int(lengths.sum()), dtype=np.uint32)
-        is_feature = np.ones(len(ids), dtype=bool)
-        is_feature[ends[second] - 1] = False
-        ids[is_feature] = features.ids
-        ids[~is_feature] = bigrams
-        ends = np.concatenate([[0], ends])
-        return Tokens(ids, ends[np.concatenate([[0], np.cumsum(counts)])])
+        from megalabel.encoders._hashes import arrange
 
-    def _bigrams(
-        self, distinct: _Pieces, pieces: NDArray[np.int64], texts: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions of words that follow another word, and the row of each pair."""
-        if not self.sizes["bigrams"]:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        words = np.flatnonzero(distinct.is_word[pieces])
-        pairs = np.flatnonzero(texts[words[1:]] == texts[words[:-1]])
-        first, second = words[pairs], words[pairs + 1]
-        hashes = _mix(distinct.hashes[pieces[first]] * np.uint64(3) + distinct.hashes[pieces[second]])
-        return second, self.row("bigrams", hashes)
+        cut = (texts if isinstance(texts, CutTexts) else CutTexts(texts)).pieces(self.split)
+        sizes, starts = ((rows["words"], rows["bigrams"], rows["characters"]) for rows in (self.sizes, self.starts))
+        found = cut.grams(self._lengths) if self.sizes["characters"] else _NO_GRAMS
+        fixed = self._fixed(cut)
+        return Tokens(*arrange(cut.places, cut.ends, cut.word_of, cut.hashes, fixed, found, sizes, starts))
+
+    def _fixed(self, cut: Pieces) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Return the features of each distinct piece that are not those of a word, ragged: subwords, those of runs."""
+        runs = np.flatnonzero(cut.kind == _RUN)
+        if self.tokeniser is None and not len(runs):
+            return _NO_ROWS, np.zeros(len(cut.strings) + 1, dtype=np.int64)
+        subwords = None if self.tokeniser is None else self.tokeniser.tokenise(cut.strings)
+        if subwords is not None and not len(runs):
+            return subwords.ids.astype(np.uint32), subwords.offsets
+        sizes = np.ones(len(cut.strings), dtype=np.int64)
+        rows, of_run, places, sizes[runs] = self.of_runs([cut.plain[run] for run in runs.tolist()])
+        owners = runs[of_run]
+        if subwords is not None:
+            owner = np.repeat(np.arange(len(cut.strings)), subwords.lengths)
+            place = np.arange(len(owner)) - subwords.offsets[:-1][owner]
+            place = np.where(cut.kind[owner] == _RUN, place * sizes[owner] // subwords.lengths[owner], 0)
+            rows = np.concatenate([subwords.ids.astype(np.int64), rows])
+            owners, places = np.concatenate([owner, owners]), np.concatenate([place, places])
+        order = np.lexsort((places, owners))
+        counts = np.bincount(owners, minlength=len(cut.strings))
+        return rows[order].astype(np.uint32), np.concatenate([[0], np.cumsum(counts)])
 
     def row(self, kind: str, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the table rows of hashed features."""
@@ -139,73 +139,63 @@ class Features:
             owners += [owner, owner[pairs]]
             places += [place, place[pairs]]
         if self.sizes["characters"]:
-            codes, counts = _codes(runs)
+            from megalabel.encoders._hashes import grams
+
+            hashes, begin, offsets = grams(*_codes(runs), np.array(self._lengths))
+            of_run = np.repeat(np.arange(len(runs)), np.diff(offsets))
             unit_codes = np.fromiter((len(unit) for row in cut for unit in row), dtype=np.int64, count=len(owner))
             beginning = np.repeat(place, unit_codes)  # the character that each code belongs to
-            for hashes, inside, owned in self._ngrams(codes, counts):
-                rows.append(hashes)
-                owners.append(owned)
-                places.append(beginning[inside])
+            first = np.cumsum([0, *map(len, runs)])[:-1]
+            rows.append(self.row("characters", hashes))
+            owners.append(of_run)
+            places.append(beginning[first[of_run] + begin])
         none = [np.empty(0, dtype=np.int64)]
         return np.concatenate(rows or none), np.concatenate(owners or none), np.concatenate(places or none), sizes
 
-    def of_words(self, words: list[str], hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows of words and of their n-grams, and the number of the word of each."""
-        rows, owners = [], []
-        if self.sizes["words"]:
-            rows.append(self.row("words", hashes))
-            owners.append(np.arange(len(words)))
-        if self.sizes["characters"]:
-            codes, counts = _codes([f"<{word[:_LONGEST]}>" for word in words])
-            for ngrams, _, owned in self._ngrams(codes, counts):
-                rows.append(ngrams)
-                owners.append(owned)
-        none = [np.empty(0, dtype=np.int64)]
-        return np.concatenate(rows or none), np.concatenate(owners or none)
 
-    def _ngrams(
-        self, codes: NDArray[np.uint64], counts: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield, for each length, the rows of all n-grams, where each begins in the codes, and in which string."""
-        ends, owner = np.repeat(np.cumsum(counts), counts), np.repeat(np.arange(len(counts)), counts)
-        sums = np.zeros(len(codes), dtype=np.uint64)
-        for offset in range(self.ngrams[-1]):  # sums[i] covers characters i to i + offset
-            sums[: max(0, len(codes) - offset)] += _mix(codes[offset:] + _times(offset + 1))
-            if offset + 1 in self.ngrams:
-                inside = np.flatnonzero(np.arange(len(codes)) + offset < ends)
-                yield self.row("characters", _mix(sums[inside] + _times(offset + 1))), inside, owner[inside]
+class CutTexts(list[str]):
+    """Texts that are cut into pieces once for all features with the same rules."""
+
+    def pieces(self, split: str) -> Pieces:
+        """Return the pieces of the texts."""
+        known: dict[str, Pieces] = self.__dict__.setdefault("_known", {})
+        if split not in known:
+            known[split] = Pieces(self, split)
+        return known[split]
 
 
-class _Pieces:
-    """Distinct pieces with all their features but pairs."""
+class Pieces:
+    """The words, runs and marks of some texts, each distinct one once, with what all features compute of them."""
 
-    def __init__(self, features: Features, pieces: list[str]) -> None:
-        run, mark = _run(features.split), _mark(features.split)
-        kinds = [_RUN if run.match(piece) else _WORD if mark.fullmatch(piece) is None else _SIGN for piece in pieces]
-        kind = np.array(kinds, dtype=np.int8)
-        self.is_word = kind == _WORD  # a run makes no pair with its neighbours
-        plain = [piece if piece.isascii() else unicodedata.normalize("NFKC", piece) for piece in pieces]
-        plain = [piece.lower() for piece in plain]
-        self.hashes = _hash(plain)
-        numbers = np.flatnonzero(self.is_word)
-        rows, owners = features.of_words([plain[number] for number in numbers.tolist()], self.hashes[numbers])
-        owners = numbers[owners]
-        places = np.zeros(len(owners), dtype=np.int64)  # in the piece; those of a word stay in the order of the kinds
-        numbers, sizes = np.flatnonzero(kind == _RUN), np.ones(len(pieces), dtype=np.int64)
-        if len(numbers):
-            more, of_run, begin, sizes[numbers] = features.of_runs([plain[number] for number in numbers.tolist()])
-            rows, owners = np.concatenate([rows, more]), np.concatenate([owners, numbers[of_run]])
-            places = np.concatenate([places, begin])
-        if features.tokeniser is not None:
-            subwords = features.tokeniser.tokenise(pieces)
-            rows = np.concatenate([subwords.ids.astype(np.int64), rows])
-            owner = np.repeat(np.arange(len(pieces)), subwords.lengths)
-            place = np.arange(len(owner)) - subwords.offsets[:-1][owner]
-            place = np.where(kind[owner] == _RUN, place * sizes[owner] // subwords.lengths[owner], 0)
-            owners, places = np.concatenate([owner, owners]), np.concatenate([place, places])
-        counts = np.bincount(owners, minlength=len(pieces))
-        order = np.lexsort((places, owners)) if len(numbers) else np.argsort(owners, kind="stable")
-        self.features = Tokens(rows[order].astype(np.uint32), np.concatenate([[0], np.cumsum(counts)]))
+    def __init__(self, texts: Sequence[str], split: str) -> None:
+        cut, run, mark = _pieces(split), _run(split), _mark(split)
+        rows = [cut.findall(text) for text in texts]
+        numbers = {piece: number for number, piece in enumerate(dict.fromkeys(chain.from_iterable(rows)))}
+        self.strings = list(numbers)  # [U] distinct
+        self.ends = np.cumsum(np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)))  # [n] of each text
+        total = int(self.ends[-1]) if len(rows) else 0
+        places = map(numbers.__getitem__, chain.from_iterable(rows))
+        self.places = np.fromiter(places, dtype=np.int64, count=total)  # distinct pieces in the order of the texts
+        kinds = [
+            _RUN if run.match(piece) else _WORD if mark.fullmatch(piece) is None else _SIGN for piece in self.strings
+        ]
+        self.kind = np.array(kinds, dtype=np.int8)  # [U]
+        is_word = self.kind == _WORD  # a run makes no pair with its neighbours
+        self.word_of = np.where(is_word, np.cumsum(is_word) - 1, -1)  # [U]
+        plain = [piece if piece.isascii() else unicodedata.normalize("NFKC", piece) for piece in self.strings]
+        self.plain = [piece.lower() for piece in plain]
+        self.hashes = _hash(self.plain)  # [U]
+        self._grams: dict[tuple[int, ...], tuple[NDArray[np.uint64], NDArray[np.int64]]] = {}
+
+    def grams(self, lengths: tuple[int, ...]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Return the hashes of the n-grams of each distinct word, ragged."""
+        from megalabel.encoders._hashes import grams
+
+        if lengths not in self._grams:
+            words = [piece for piece, word in zip(self.plain, self.word_of.tolist(), strict=True) if word >= 0]
+            hashes, _, offsets = grams(*_codes([f"<{word[:_LONGEST]}>" for word in words]), np.array(lengths))
+            self._grams[lengths] = hashes, offsets
+        return self._grams[lengths]
 
 
 @cache
@@ -234,28 +224,13 @@ def _run(split: str) -> re.Pattern[str]:
 
 
 def _hash(strings: list[str]) -> NDArray[np.uint64]:
-    """Return a 64-bit hash of each string: the mixed sum of its mixed (character, position) pairs."""
-    codes, counts = _codes(strings)
-    ends = np.cumsum(counts)
-    positions = np.arange(len(codes)) - np.repeat(ends - counts, counts) + 1
-    terms = _mix(codes + positions.astype(np.uint64) * np.uint64(_STEP))
-    sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms, dtype=np.uint64)])  # modulo 2 ** 64
-    return _mix(sums[ends] - sums[ends - counts])
+    """Return a 64-bit hash of each string."""
+    from megalabel.encoders._hashes import hash_strings
+
+    return hash_strings(*_codes(strings))
 
 
-def _codes(strings: list[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def _codes(strings: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Return the code points of all strings, one after the other, and the length of each."""
     counts = np.fromiter(map(len, strings), dtype=np.int64, count=len(strings))
-    codes = np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), dtype="<u4")
-    return codes.astype(np.uint64), counts
-
-
-def _times(number: int) -> np.uint64:
-    return np.uint64(number * _STEP % 2**64)
-
-
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread every bit over all 64 (the finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    return np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), dtype="<u4"), counts

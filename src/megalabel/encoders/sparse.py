@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SparseEncoder"]
 
+_Counts: TypeAlias = "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]"
 _CHUNK = 4_096  # texts at a time
 _KINDS = ("words", "bigrams", "characters")
 
@@ -97,8 +98,8 @@ class SparseEncoder:
         if len(texts) == 0:
             raise DataError("there are no texts to count features in")
         seen = np.zeros(self.columns, dtype=np.int64)
-        for counts in self._counts(texts, "counting features"):
-            seen += np.bincount(counts.indices, minlength=self.columns)
+        for _, features, _ in self._counts(texts, "counting features"):
+            seen += np.bincount(features, minlength=self.columns)
         n = len(texts)
         weights = (1 + np.log((n + 1) / (seen + 1))) / (1 + np.log(n + 1))
         weights *= np.repeat(self.weights, [getattr(self, kind) for kind in _KINDS])
@@ -111,7 +112,7 @@ class SparseEncoder:
         if self.idf_ is None:
             raise SettingError("the features have no weights yet", remedy="call fit with texts of train and labels")
         parts = [self._weigh(counts, self.idf_) for counts in self._counts(texts, "encoding")]
-        return sparse.csr_matrix(sparse.vstack(parts, format="csr"))
+        return parts[0] if len(parts) == 1 else sparse.csr_matrix(sparse.vstack(parts, format="csr"))
 
     def config(self) -> dict[str, Any]:
         """Return ``kind`` and the arguments of the constructor, ready for JSON."""
@@ -138,33 +139,37 @@ class SparseEncoder:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items() if name != "kind")
         return f"SparseEncoder({arguments})"
 
-    def _counts(self, texts: Sequence[str] | Tokens, what: str) -> Iterator[sparse.csr_matrix]:
-        """Yield how often each text of a chunk has each feature: [chunk, columns] float32, columns sorted."""
+    def _counts(self, texts: Sequence[str] | Tokens, what: str) -> Iterator[_Counts]:
+        """Yield how often each text of a chunk has each feature: indptr, features ascending in a text, counts."""
+        from megalabel.encoders._counts import count_features
+
         with progress(what, total=len(texts), unit="texts") as step:
             for start in range(0, max(1, len(texts)), _CHUNK):  # without texts, one empty chunk
                 stop = min(start + _CHUNK, len(texts))
                 if isinstance(texts, Tokens):
                     tokens = texts.take(np.arange(start, stop))
                 else:
-                    tokens = self.features.tokenise(texts[start:stop])
-                ones = np.ones(len(tokens.ids), dtype=np.float32)
-                parts = ones, tokens.ids.astype(np.int32), tokens.offsets.astype(np.int32)
-                counts = sparse.csr_matrix(parts, shape=(stop - start, self.columns))
-                counts.sum_duplicates()
-                yield counts
+                    tokens = self.features.tokenise(texts if len(texts) <= _CHUNK else texts[start:stop])
+                indptr, features, counts, _ = count_features(np.asarray(tokens.ids), np.asarray(tokens.offsets))
+                yield indptr, features, counts
                 step(stop - start)
 
-    def _weigh(self, counts: sparse.csr_matrix, idf: NDArray[np.float32]) -> sparse.csr_matrix:
+    def _weigh(self, counts: _Counts, idf: NDArray[np.float32]) -> sparse.csr_matrix:
         """Turn counts into weights of length 1."""
+        indptr, features, values = counts
         if self.sublinear:
-            counts.data = 1 + np.log(counts.data)
-        counts.data *= idf[counts.indices]
-        counts.eliminate_zeros()
-        squares = counts.data.astype(np.float64) ** 2
-        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-        lengths = np.sqrt(np.bincount(rows, weights=squares, minlength=counts.shape[0]))
-        counts.data = (counts.data / lengths[rows]).astype(np.float32)
-        return counts
+            values = 1 + np.log(values)
+        values = values * idf[features]
+        used = values != 0
+        if not used.all():
+            indptr = np.concatenate([[0], np.cumsum(used)]).astype(np.int32)[indptr]
+            features, values = features[used], values[used]
+        rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        lengths = np.sqrt(np.bincount(rows, weights=values.astype(np.float64) ** 2, minlength=len(indptr) - 1))
+        parts = (values / lengths[rows]).astype(np.float32), features, indptr
+        weighed = sparse.csr_matrix(parts, shape=(len(indptr) - 1, self.columns))
+        weighed.has_canonical_format = True  # as counted; a check would take longer than all this
+        return weighed
 
     def _check(self) -> None:
         for name in _KINDS:

@@ -96,9 +96,11 @@ class Calibration:
 
     def log_odds(self, scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Return logit p [Q, C]; -inf where there is no candidate."""
-        scores, live = _live(scores)
-        features = _features(self.slope * np.where(live, scores, 0.0) + self.shift, _ranks(scores))
-        return np.where(live, features @ [self.line, self.bend, self.place, self.bias], -np.inf)
+        from megalabel.fusion._kernels import calibrated
+
+        scores, _ = _live(scores)
+        settings = np.array([self.slope, self.shift, self.line, self.bend, self.place, self.bias])
+        return calibrated(scores, np.argsort(-scores, axis=1, kind="stable"), settings)
 
     def probabilities(self, scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Return p [Q, C]; 0 where there is no candidate."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "best_first",
     "check_candidates",
+    "check_scores",
     "finite_numbers",
     "label_count",
     "live_cells",
@@ -138,13 +139,19 @@ def live_cells(candidates: NDArray[np.int64], exclude: sparse.csr_matrix | None,
     return live if exclude is None else live & (values_at(exclude, candidates, labels, "exclude") == 0)
 
 
+def check_scores(scores: NDArray[np.floating[Any]], live: NDArray[np.bool_], name: str) -> NDArray[np.floating[Any]]:
+    """Return scores as an array; raise a DataError unless they are numbers [Q, C]."""
+    values = np.asarray(scores)
+    if values.shape != live.shape or values.dtype.kind not in "fiu":
+        raise DataError(f"scores of {name} must be numbers {list(live.shape)}, not {values.dtype} {list(values.shape)}")
+    return values
+
+
 def present_scores(
     scores: NDArray[np.floating[Any]], live: NDArray[np.bool_], name: str
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return scores [Q, C] as float64 and the mask of live cells whose score is neither NaN nor -inf."""
-    values = np.asarray(scores)
-    if values.shape != live.shape or values.dtype.kind not in "fiu":
-        raise DataError(f"scores of {name} must be numbers {list(live.shape)}, not {values.dtype} {list(values.shape)}")
+    values = check_scores(scores, live, name)
     present = live & ~np.isnan(values) & (values != -np.inf)
     if np.isinf(values[present]).any():
         raise DataError(f"infinite score of {name}")

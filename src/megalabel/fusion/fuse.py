@@ -13,6 +13,7 @@ from megalabel.fusion.calibrate import Calibration
 from megalabel.fusion.candidates import (
     best_first,
     check_candidates,
+    check_scores,
     finite_numbers,
     label_count,
     log_values,
@@ -224,10 +225,15 @@ class Fusion(FusedScores):
         live: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
         """Return f [Q, C]; -inf where there is no candidate."""
+        from megalabel.fusion._kernels import add_terms
+
         frequency = log_values(counts, candidates, "label counts", plus=1.0) - self.usual
         total = self.bias + self.frequency * frequency
-        for _, term in self._terms(scores, live, frequency):
-            total += term
+        heads = zip(self.floors, self.means, self.scales, self.weights, self.margins, self.slopes, strict=True)
+        for name, settings in zip(self.names, heads, strict=True):
+            values = check_scores(scores[name], live, name)
+            if not add_terms(values, live, frequency, np.array(settings), total):
+                raise DataError(f"infinite score of {name}")
         return np.where(live, total, -np.inf)
 
     def _terms(

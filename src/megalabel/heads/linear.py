@@ -6,7 +6,7 @@ import inspect
 from copy import copy
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -42,6 +42,7 @@ _NEW_POINTS, _UNPRUNED = 10, 0.6  # measured: points that bring new n-grams, sha
 _WEIGHT_BYTES, _NEGATIVE_BYTES = 16, 48  # per weight, by rows and by columns; per hard negative, in six matrices
 _LABELS = 128  # labels per task
 _FEWEST = 10  # wrong labels per row at least, however few labels are trained again
+_Duals: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]"  # offsets [L + 1], rows, values
 
 
 @register
@@ -184,10 +185,11 @@ class Linear(FittedHead):
             no_cells(shape) if cells is None else as_targets(cells, name, shape)
             for name, cells in (("negatives", negatives), ("exclude", exclude))
         )
+        duals = _no_duals(shape[1])  # a round begins with those of the last
         for number in range(self.rounds):
             if number > 0:
                 wrong = sparse.csr_matrix(wrong + self._mistakes(x, y, out))
-            self.weights_, self.bias_ = self._solve(x, y, wrong, out)
+            self.weights_, self.bias_, duals = self._solve(x, y, wrong, out, duals)
             self._index = None
         return self
 
@@ -234,7 +236,7 @@ class Linear(FittedHead):
             for scorer in ((means, no_bias), (sparse.csr_matrix(weights[labels]), bias[labels])):
                 (mining.weights_, mining.bias_), mining._index = scorer, None
                 wrong = sparse.csr_matrix(wrong + mining._mistakes(x, y, out))
-        fresh, bias[labels] = self._solve(x, y, wrong, out)
+        fresh, bias[labels], _ = self._solve(x, y, wrong, out, _no_duals(len(labels)))
         place = np.arange(len(bias))  # row of each label in the stack of old and new weights
         place[labels] = len(bias) + np.arange(len(labels))
         self.weights_ = sparse.csr_matrix(sparse.vstack([weights, fresh], format="csr")[place])
@@ -333,9 +335,14 @@ class Linear(FittedHead):
         return f"Linear({arguments})"
 
     def _solve(
-        self, x: sparse.csr_matrix, y: sparse.csr_matrix, negatives: sparse.csr_matrix, exclude: sparse.csr_matrix
-    ) -> tuple[sparse.csr_matrix, NDArray[np.float32]]:
-        """Return the weights [L, F] and biases [L] of all labels."""
+        self,
+        x: sparse.csr_matrix,
+        y: sparse.csr_matrix,
+        negatives: sparse.csr_matrix,
+        exclude: sparse.csr_matrix,
+        known: _Duals,
+    ) -> tuple[sparse.csr_matrix, NDArray[np.float32], _Duals]:
+        """Return the weights [L, F], biases [L] and duals of all labels, starting from known duals."""
         from megalabel.heads.sparse.dual_descent import solve_labels
         from megalabel.heads.sparse.in_blocks import in_blocks
 
@@ -351,16 +358,16 @@ class Linear(FittedHead):
         def work(start: int, stop: int) -> tuple[NDArray[Any], ...]:
             return solve_labels(
                 start, stop, (x.indptr, places, x.data), positives, wrong, out, x.shape[1], float(self.C),
-                self.uniform, self.seed, float(self.tolerance), self.passes, float(self.prune),
+                self.uniform, self.seed, float(self.tolerance), self.passes, float(self.prune), known,
             )  # fmt: skip
 
         parts = in_blocks(work, y.shape[1], _LABELS, "training", unit="labels")
-        sizes, columns, weights, biases = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        sizes, columns, weights, biases, counts, rows, duals = map(np.concatenate, zip(*parts, strict=True))
         biases[np.diff(by_label[0].indptr) == 0] = _BELOW
         indptr = np.concatenate([[0], np.cumsum(sizes)])
         matrix = sparse.csr_matrix((weights, column_of[columns], indptr), shape=(y.shape[1], x.shape[1]))
         matrix.sort_indices()
-        return matrix, biases
+        return matrix, biases, (np.concatenate([[0], np.cumsum(counts)]), rows, duals)
 
     def _mistakes(self, x: sparse.csr_matrix, y: sparse.csr_matrix, exclude: sparse.csr_matrix) -> sparse.csr_matrix:
         """Return the best labels [N, L] of each row that are neither positive nor excluded."""
@@ -387,3 +394,7 @@ class Linear(FittedHead):
     def _check(self) -> None:
         least = {"prune": 0, "uniform": 0, "rounds": 1, "per_row": 1, "passes": 1, "seed": 0}
         check_bounds(self, ("C", "tolerance"), least)
+
+
+def _no_duals(labels: int) -> _Duals:
+    return np.zeros(labels + 1, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)

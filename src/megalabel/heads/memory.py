@@ -157,19 +157,20 @@ class Memory(FittedHead):
         self, queries: sparse.csr_matrix | NDArray[np.float32], *, rows: NDArray[np.int64] | None = None
     ) -> sparse.csr_matrix:
         """Return [Q, L] float32 with every label that has a score, columns sorted; ``rows`` as in ``search``."""
-        nearest = self.search(queries, self.neighbours, rows=rows)
-        scores = sparse.csr_matrix(self._votes(nearest, self.targets_.shape[0]) @ self.targets_)
-        scores.sort_indices()
-        return scores
+        return self._votes(self.search(queries, self.neighbours, rows=rows), self.targets_)
 
-    def _votes(self, nearest: TopK, rows: int) -> sparse.csr_matrix:
-        """Return the weights [Q, rows] of the neighbours, which sum to 1."""
+    def _votes(self, nearest: TopK, targets: sparse.csr_matrix) -> sparse.csr_matrix:
+        """Return the targets [Q, L] of the neighbours, weighted by numbers that sum to 1."""
+        from megalabel.heads.sparse.votes import count_votes
+
         real = nearest.ids >= 0
         weights = np.where(real, nearest.scores, 0).astype(np.float64) ** self.power * real
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        indptr = np.concatenate([[0], np.cumsum(real.sum(axis=1))])
-        parts = weights[real].astype(np.float32), nearest.ids[real], indptr
-        return sparse.csr_matrix(parts, shape=(len(nearest.ids), rows))
+        cells = targets.indptr, targets.indices, targets.data
+        indptr, labels, sums = count_votes(nearest.ids, weights.astype(np.float32), cells, targets.shape[1])
+        votes = sparse.csr_matrix((sums, labels, indptr), shape=(len(nearest.ids), targets.shape[1]))
+        votes.has_canonical_format = True
+        return votes
 
     def answers(self, queries: Queries, live: Live) -> Answers:
         """Let the neighbours vote; the texts of added labels are neighbours too."""
@@ -188,11 +189,9 @@ class Memory(FittedHead):
             scores = np.concatenate([nearest.scores, np.where(cosines > 0, cosines, np.float32(-np.inf))], axis=1)
             order = np.lexsort((ids, -scores), axis=1)[:, : self.neighbours]
             nearest = TopK(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
-        votes = self._votes(nearest, points + len(added))
-        votes = sparse.csr_matrix(votes @ live.cached("targets", lambda: self._live_targets(live)))
+        votes = self._votes(nearest, live.cached("targets", lambda: self._live_targets(live)))
         votes.data[np.isin(votes.indices, live.removed)] = 0
         votes.eliminate_zeros()
-        votes.sort_indices()
         return votes
 
     def _cosines(self, queries: Any, added: NDArray[np.int64], live: Live) -> NDArray[np.float32]:

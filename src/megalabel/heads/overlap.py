@@ -191,21 +191,19 @@ class Overlap(FittedHead):
 
     def _rows(self, texts: Sequence[str], *, shares: bool) -> sparse.csr_matrix:
         """Return the words of each text [n, words]: their shares a, or 1 for each."""
+        from megalabel.encoders._counts import count_features
+
         assert self.idf_ is not None
         tokens = self._features().tokenise(texts)
-        rows = np.repeat(np.arange(len(texts)), np.diff(tokens.offsets))
-        place = np.arange(len(rows)) - tokens.offsets[:-1][rows]
-        columns = tokens.ids.astype(np.int64)
-        _, first = np.unique(
-            rows * self.words + columns, return_index=True
-        )  # first occurrence of each word, in column order
-        rows, columns, place = rows[first], columns[first], place[first]
-        values = self.idf_[columns] * 2.0 ** (-place / self.half_life) if shares else np.ones(len(rows))
+        indptr, columns, _, place = count_features(tokens.ids, tokens.offsets)  # the first place of each word
+        values = np.ones(len(columns), dtype=np.float32)
         if shares:
-            values /= np.bincount(rows, weights=values, minlength=len(texts))[rows]
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(texts)))])
-        parts = values.astype(np.float32), columns.astype(np.int32), indptr.astype(np.int32)
-        return sparse.csr_matrix(parts, shape=(len(texts), self.words))
+            rows = np.repeat(np.arange(len(texts)), np.diff(indptr))
+            weights = self.idf_[columns] * 2.0 ** (-place / self.half_life)
+            values = (weights / np.bincount(rows, weights=weights, minlength=len(texts))[rows]).astype(np.float32)
+        words = sparse.csr_matrix((values, columns, indptr), shape=(len(texts), self.words))
+        words.has_canonical_format = True
+        return words
 
     def _features(self) -> Features:
         return Features(None, words=self.words, bigrams=0, characters=0, ngrams=[1], split=self.split)

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from megalabel.compiled import compiled
+from megalabel.compiled import compiled, compiled_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["collect", "decide", "multiply", "rank", "widen"]
+__all__ = ["INF", "collect", "cut", "decide", "multiply", "product", "rank", "sort_best", "widen"]
 
 _STEP = 64  # scores compared at once
-_INF = np.float32(np.inf)
+INF = np.float32(np.inf)
 
 
 @compiled
@@ -47,7 +47,7 @@ def collect(
             for i in range(low, high):
                 if row[i] > bar:
                     if size == room:
-                        bar, size = _cut(best[query], ids[query], size, keep), keep
+                        bar, size = cut(best[query], ids[query], size, keep), keep
                         if row[i] <= bar:
                             continue
                     best[query, size], ids[query, size] = row[i], start + i
@@ -79,11 +79,11 @@ def decide(
     for query in range(first, last):
         rough, held, size = best[query], ids[query], sizes[query]
         if size > keep:
-            _cut(rough, held, size, keep)
+            cut(rough, held, size, keep)
             size = keep
-        floor = -_INF
+        floor = -INF
         if size > k:
-            floor = _cut(rough, held, size, k) - margins[query]
+            floor = cut(rough, held, size, k) - margins[query]
         crowded[query] = size == keep and keep < len(labels)
         for i in range(size):
             crowded[query] &= not rough[i] < floor
@@ -92,9 +92,9 @@ def decide(
         near = 0
         for i in range(size):
             if not rough[i] < floor:
-                rough[near], held[near] = _product(labels[held[i]], queries[query]), held[i]
+                rough[near], held[near] = product(labels[held[i]], queries[query]), held[i]
                 near += 1
-        _sort(rough[:near], held[:near], scores[query], top_ids[query])
+        sort_best(rough[:near], held[:near], scores[query], top_ids[query])
 
 
 @compiled
@@ -110,7 +110,7 @@ def multiply(
     for query in range(first, last):
         for place in range(candidates.shape[1]):
             label = candidates[query, place]
-            scores[query, place] = -_INF if label < 0 else _product(labels[label], queries[query])
+            scores[query, place] = -INF if label < 0 else product(labels[label], queries[query])
 
 
 @compiled
@@ -134,10 +134,10 @@ def rank(
         size = 0
         for label in proposed[query]:
             if label >= 0:
-                best[size], ids[size] = _product(labels[label], queries[query]), label
+                best[size], ids[size] = product(labels[label], queries[query]), label
                 size += 1
         sizes[query] = size
-        _sort(best[:size], ids[:size], scores[query], top_ids[query])
+        sort_best(best[:size], ids[:size], scores[query], top_ids[query])
 
 
 @compiled
@@ -161,16 +161,16 @@ def widen(
         for node in beam[query]:
             if node >= 0:
                 for child in range(starts[node], starts[node + 1]):
-                    best[size], ids[size] = _product(centres[child], queries[query]), child
+                    best[size], ids[size] = product(centres[child], queries[query]), child
                     size += 1
         if size > len(top_ids[query]):
-            _cut(best, ids, size, len(top_ids[query]))
+            cut(best, ids, size, len(top_ids[query]))
             size = len(top_ids[query])
-        _sort(best[:size], ids[:size], scores[query], top_ids[query])
+        sort_best(best[:size], ids[:size], scores[query], top_ids[query])
 
 
 @compiled
-def _cut(scores: NDArray[np.float32], ids: NDArray[np.int64], size: int, keep: int) -> np.float32:
+def cut(scores: NDArray[np.float32], ids: NDArray[np.int64], size: int, keep: int) -> np.float32:
     """Move the ``keep`` best of ``size`` to the front, in any order except that the worst is last; return the worst."""
     low, high = 0, size - 1
     while low < high:
@@ -195,7 +195,7 @@ def _cut(scores: NDArray[np.float32], ids: NDArray[np.int64], size: int, keep: i
 
 
 @compiled
-def _sort(
+def sort_best(
     scores: NDArray[np.float32], ids: NDArray[np.int64], best: NDArray[np.float32], top_ids: NDArray[np.int64]
 ) -> None:
     """Fill best and top_ids [k] by descending score, ties by ascending id; padded with -inf and -1.
@@ -220,27 +220,13 @@ def _sort(
         if i < len(scores):
             best[i], top_ids[i] = scores[i], ids[i]
         else:
-            best[i], top_ids[i] = -_INF, -1
+            best[i], top_ids[i] = -INF, -1
 
 
-@compiled
-def _product(one: NDArray[np.float32], other: NDArray[np.float32]) -> np.float32:
-    """Return the product of two vectors, summed in float64 and rounded.
-
-    Eight sums of every eighth term: the order, and so the result, is fixed, and the compiler can vectorise.
-    """
-    whole = len(one) - len(one) % 8
-    a, b, c, d, e, f, g, h = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for at in range(0, whole, 8):
-        a += np.float64(one[at]) * np.float64(other[at])
-        b += np.float64(one[at + 1]) * np.float64(other[at + 1])
-        c += np.float64(one[at + 2]) * np.float64(other[at + 2])
-        d += np.float64(one[at + 3]) * np.float64(other[at + 3])
-        e += np.float64(one[at + 4]) * np.float64(other[at + 4])
-        f += np.float64(one[at + 5]) * np.float64(other[at + 5])
-        g += np.float64(one[at + 6]) * np.float64(other[at + 6])
-        h += np.float64(one[at + 7]) * np.float64(other[at + 7])
-    total = ((a + e) + (c + g)) + ((b + f) + (d + h))
-    for at in range(whole, len(one)):
+@compiled_sums
+def product(one: NDArray[np.float32], other: NDArray[np.float32]) -> np.float32:
+    """Return the product of two vectors, summed in float64 and rounded."""
+    total = 0.0
+    for at in range(len(one)):
         total += np.float64(one[at]) * np.float64(other[at])
     return np.float32(total)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from megalabel.errors import DataError, SettingError
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from numpy.typing import NDArray
-    from scipy.sparse import csr_matrix
+
+    from megalabel.index._coarse import Coarse
 
 
 __all__ = ["ExactIndex"]
 
+FEW, LEAST = 8, 1_024  # for so few queries and so many labels, a scan over bytes is faster than a product
 BATCH, BLOCK = 256, 16_384  # queries and labels per product by default
 _SPARE = 16  # candidates beyond k; one pass is then nearly always enough
 _MORE = 64  # times as many for crowded rows
@@ -80,6 +83,7 @@ class ExactIndex:
         self._longest = largest_norm(vectors) if longest is None else longest
         if not torch.isfinite(self._longest):
             raise DataError("a label vector holds NaN or infinity")
+        self._bytes: Coarse | None = None  # of these vectors, made by the first search of a few queries
         self._room: Room | None = None  # buffer of the vectors after add()
         self._removed = torch.empty(0, dtype=torch.int64, device=vectors.device)  # ascending
 
@@ -109,7 +113,7 @@ class ExactIndex:
         if self._room is None or not self._room.append(len(self), rows):
             larger._room = Room(self.vectors, rows)
         assert larger._room is not None
-        larger.vectors, larger._longest = larger._room.vectors[:total], longest
+        larger.vectors, larger._longest, larger._bytes = larger._room.vectors[:total], longest, None
         return larger
 
     def remove(self, ids: Sequence[int] | NDArray[np.integer[Any]]) -> ExactIndex:
@@ -129,7 +133,7 @@ class ExactIndex:
         moved.vectors, moved._longest, moved._removed = (
             part.to(device) for part in (self.vectors, self._longest, self._removed)
         )
-        moved._room = None
+        moved._room = moved._bytes = None
         return moved
 
     @torch.no_grad()
@@ -144,6 +148,9 @@ class ExactIndex:
         ids = np.full((len(queries), k), -1, dtype=np.int64)
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
         width = min(k, len(self))
+        if len(queries) <= FEW and len(self) >= LEAST and self.vectors.device.type == "cpu":
+            scores[:, :width], ids[:, :width] = self._few(queries.numpy(), width, exclude)
+            return TopK(ids, scores)
         rows = min(self.batch_size, len(queries))
         with progress("searching", total=len(queries), unit="queries") as step, row_threads(rows) as spread:
             for start in range(0, len(queries), self.batch_size):
@@ -153,6 +160,22 @@ class ExactIndex:
                 step(part.stop - start)
         ids[scores == -np.inf] = -1
         return TopK(ids, scores)
+
+    def _few(
+        self, queries: NDArray[np.float32], k: int, exclude: csr_matrix | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Search a few queries over one byte per component, with the same result."""
+        from megalabel.index._coarse import Coarse
+
+        if self._bytes is None:
+            self._bytes = Coarse(self.vectors.numpy(), float(self._longest))
+        gone = [self._removed.numpy()] * len(queries)
+        if exclude is not None:
+            cells = csr_matrix(exclude)
+            ends = zip(cells.indptr[:-1], cells.indptr[1:], strict=True)
+            rows = [cells.indices[start:stop][cells.data[start:stop] != 0] for start, stop in ends]
+            gone = [np.concatenate([removed, row]) for removed, row in zip(gone, rows, strict=True)]
+        return self._bytes.search(queries, k, gone)
 
     def _search(
         self, queries: Tensor, k: int, cells: Cells | None, spread: Spread, spare: int = _SPARE

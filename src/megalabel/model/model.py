@@ -245,7 +245,7 @@ class Model(OnHub):
         """Return queries whose features are computed on demand."""
         if isinstance(texts, str):
             raise SettingError("give a list of texts, not one text", remedy='for example model.predict(["some text"])')
-        self.network.eval()
+        self.network.to_eval()
         return QueryTexts(texts, self.network, state.fitted)
 
     def _dense(self, state: LabelState, weights: Mapping[str, float], queries: Mapping[str, Tensor]) -> Answers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy as np
 from megalabel.augment.gandalf import TargetKind, gandalf
 from megalabel.encoders._arrays import read_part, write_part
 from megalabel.encoders.sparse import SparseEncoder
-from megalabel.errors import DataError
+from megalabel.errors import DataError, MegalabelError
+from megalabel.files import make_folder
 from megalabel.heads.head import NGRAMS, FittedHead, FittedSettings, RowSettings
 from megalabel.heads.live import Live
 from megalabel.network.texts import TextTokens
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Fitted", "fit_heads", "fit_ngrams", "make_ngrams"]
 
 COUNTS = "counts"
+WORTH_SECONDS = 2.0  # a head that took less is not worth a checkpoint
 SHORT = 20  # mean words per text; longer texts need no character n-grams
 
 
@@ -88,6 +91,7 @@ def fit_heads(
     say: Callable[[str], None],
     known: Mapping[str, FittedHead] | None = None,
     touched: NDArray[np.int64] | None = None,
+    checkpoints: Path | None = None,
 ) -> Fitted:
     """Fit the fitted heads among ``heads`` on the train rows of a data set without augmentation.
 
@@ -103,6 +107,8 @@ def fit_heads(
         say: called with a line for each head that takes longer than two seconds.
         known: heads over the same labels, fitted on nearly the same rows, to start from.
         touched: with ``known``, the labels whose rows have changed.
+        checkpoints: folder of heads fitted by the same call before it was killed: they are read from there, and heads
+            that took long are saved there, each completely or not at all.
     """
     wanted = {name: settings for name, settings in heads.items() if isinstance(settings, FittedSettings)}
     encoder = None
@@ -111,15 +117,36 @@ def fit_heads(
     source = _FitData(data, seed, network, encoder)
     fitted = {}
     for name, settings in wanted.items():
+        saved = None if checkpoints is None else _saved(settings, checkpoints / name, say)
+        if saved is not None:
+            fitted[name] = saved
+            continue
+        begin = time.monotonic()
         with announced(f"fitting {name}", say):
             if known is None or touched is None:
                 fitted[name] = settings.fit(source)
             else:
                 fitted[name] = settings.refit(source, known[name], touched)
+        if checkpoints is not None and time.monotonic() - begin >= WORTH_SECONDS:
+            make_folder(checkpoints)
+            fitted[name].save(checkpoints / name)
     train = data.train if data.before is None else data.before.train
     counted = train.without(train.filter).targets
     counts = np.bincount(counted.indices, minlength=len(data.labels)).astype(np.int64)
     return Fitted(counts, fitted, encoder)
+
+
+def _saved(settings: FittedSettings, folder: Path, say: Callable[[str], None]) -> FittedHead | None:
+    """Return a head that was saved before the run was killed, or None; a damaged one is fitted again."""
+    if not folder.exists():
+        return None
+    try:
+        head = settings.load(folder)
+    except MegalabelError as error:
+        say(f"the head {folder.name} is fitted again: {error.what}")
+        return None
+    say(f"the head {folder.name} was fitted before")
+    return head
 
 
 def fit_ngrams(options: Mapping[str, Any], data: Dataset) -> SparseEncoder:

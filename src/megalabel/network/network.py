@@ -207,6 +207,11 @@ class Network(nn.Module):
 
     # ------------------------------------------------------------------ encoding
 
+    def to_eval(self) -> None:
+        """Call ``eval()`` if some part is in training mode; to look is faster than to set it for every query."""
+        if any(module.training for module in self.modules()):
+            self.eval()
+
     def tokenise(self, texts: Sequence[str]) -> TextTokens:
         """Return the tokens of the texts for every encoder."""
         return TextTokens.of(texts, dict(self.encoders.items()))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
+from megalabel.encoders._features import CutTexts
 from megalabel.heads.head import NGRAMS
 from megalabel.heads.live import Part, Rows
 from megalabel.index import ExactIndex
@@ -40,6 +41,9 @@ class QueryTexts:
     network: Network
     fitted: Fitted
     _features: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.texts = CutTexts(self.texts)  # into words, once for all features
 
     @cached_property
     def vectors(self) -> dict[str, Tensor]:

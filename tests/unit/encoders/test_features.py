@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from megalabel.encoders._features import Features
+from megalabel.encoders._features import CutTexts, Features
 
 SIZES = {"words": 32, "bigrams": 64, "characters": 128}
 TOP = 2**64 - 1
@@ -130,3 +130,13 @@ def test_hash_spreads_evenly():
     features = Features(None, words=1024, bigrams=0, characters=0, ngrams=())
     counts = np.bincount(features.tokenise([f"word{i}" for i in range(50_000)]).ids, minlength=1024)
     assert abs(counts.std() / np.sqrt(50_000 / 1024) - 1) < 0.15  # as random places would be
+
+
+@given(st.lists(st.text(max_size=40), max_size=4))
+def test_texts_that_are_cut_once_have_the_same_features(texts):
+    cut = CutTexts(texts)
+    for options in ({}, {"split": "spaces"}, {"ngrams": (2,)}, {"characters": 0}):
+        features = Features(None, **{**SIZES, "ngrams": (3, 4, 5), **options})
+        one, other = features.tokenise(cut), features.tokenise(texts)
+        assert one.ids.tolist() == other.ids.tolist()
+        assert one.offsets.tolist() == other.offsets.tolist()

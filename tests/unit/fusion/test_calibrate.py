@@ -120,3 +120,13 @@ def test_error_of_known_cells():
         expected_calibration_error(np.array([]), np.array([]))
     with pytest.raises(SettingError):
         expected_calibration_error(truth, truth, bins=0)
+
+
+def test_equals_the_formula():
+    calibration = Calibration(1.3, -0.2, 0.8, 0.4, 0.7, 0.1)
+    scores = np.array([[2.0, 2.0, 1.0, -np.inf, -30.0], [np.nan, 0.5, 40.0, 0.5, 0.25]])
+    ranks = np.array([[0, 0, 2, 0, 3], [0, 1, 0, 1, 3]])
+    logits = 1.3 * np.where(np.isfinite(scores), scores, 0) - 0.2
+    want = 0.8 * logits + 0.4 * np.log(expit(logits)) - 0.7 * np.log1p(ranks) + 0.1
+    want[~np.isfinite(scores)] = -np.inf
+    np.testing.assert_allclose(calibration.log_odds(scores), want, rtol=1e-12)

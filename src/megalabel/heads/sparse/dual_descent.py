@@ -32,14 +32,24 @@ def solve_labels(
     tolerance: float,
     passes: int,
     prune: float,
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
-    """Return sizes [labels], columns (in no order), weights and biases [labels] of the labels ``start`` to ``stop``."""
+    known: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]],
+) -> tuple[
+    NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.float32],
+    NDArray[np.int64], NDArray[np.int64], NDArray[np.float32],
+]:  # fmt: skip
+    """Return sizes [labels], columns (in no order), weights and biases [labels] of the labels ``start`` to ``stop``.
+
+    Then the duals above zero of each label: their number [labels], rows and values; a row is twice its number, and one
+    more as a negative. ``known`` are those to begin with of all labels (offsets [L + 1], rows, values).
+    """
     total = len(x[0]) - 1
     place_of = np.full(columns, -1, dtype=np.int32)  # position of a feature among those of the label
     stamp = np.full(total, -1, dtype=np.int64)  # the last label that has used or excluded a row
     sizes = np.zeros(stop - start, dtype=np.int64)
     biases = np.zeros(stop - start, dtype=np.float32)
     kept, values, filled = np.empty(1024, dtype=np.int32), np.empty(1024, dtype=np.float32), 0
+    dual_sizes, dual_of, size = np.zeros(stop - start, dtype=np.int64), np.zeros(2 * total, dtype=np.float32), 0
+    dual_rows, duals = np.empty(1024, dtype=np.int64), np.empty(1024, dtype=np.float32)
     for label in range(start, stop):
         if positives[0][label] == positives[0][label + 1]:
             continue
@@ -47,13 +57,30 @@ def solve_labels(
         rows, costs, split = _choose(label, stamp, positives, negatives, excluded, cost, uniform, state)
         indptr, indices, data, squares, features = _gather(rows, x, place_of)
         matrix, every = (indptr, indices, data, np.empty((len(rows), 0), dtype=np.float32)), np.arange(len(rows))
-        weights = _descend(matrix, squares, len(features), every, costs, split, tolerance, passes, state)
+        first = np.zeros(len(rows))
+        for place in range(known[0][label], known[0][label + 1]):
+            dual_of[known[1][place]] = known[2][place]
+        for place in range(len(rows)):
+            first[place] = dual_of[2 * rows[place] + (place >= split)]
+        for place in range(known[0][label], known[0][label + 1]):
+            dual_of[known[1][place]] = 0
+        weights = _descend(matrix, squares, len(features), every, costs, split, tolerance, passes, state, first)
+        if size + len(rows) > len(duals):
+            room = 2 * len(duals) + len(rows)
+            dual_rows = np.concatenate((dual_rows, np.empty(room - len(duals), dtype=np.int64)))
+            duals = np.concatenate((duals, np.empty(room - len(duals), dtype=np.float32)))
+        for place in range(len(rows)):
+            if first[place] > 0:
+                dual_rows[size], duals[size] = 2 * rows[place] + (place >= split), first[place]
+                size += 1
+                dual_sizes[label - start] += 1
         biases[label - start] = weights[-1]
         kept, values, sizes[label - start] = _keep(weights, features, columns, prune, kept, values, filled)
         filled += sizes[label - start]
         for place in range(len(features)):
             place_of[features[place]] = -1
-    return sizes, kept[:filled].copy(), values[:filled].copy(), biases
+    some = dual_sizes, dual_rows[:size].copy(), duals[:size].copy()
+    return sizes, kept[:filled].copy(), values[:filled].copy(), biases, *some
 
 
 @compiled
@@ -102,7 +129,8 @@ def solve_children(
                 continue
             state = split_mix(split_mix(np.uint64(seed)) + np.uint64(child))
             picks, each, split = _pick(child, len(rows), row_of, positives, excluded, costs)
-            weights = _descend(matrix, squares, len(features), picks, each, split, tolerance, passes, state)
+            duals = np.zeros(len(picks))
+            weights = _descend(matrix, squares, len(features), picks, each, split, tolerance, passes, state, duals)
             biases[slot - first] = weights[-1]
             kept, values, sizes[slot - first] = _keep(weights, features, columns, prune, kept, values, filled)
             filled += sizes[slot - first]
@@ -260,8 +288,9 @@ def _descend(
     tolerance: float,
     passes: int,
     state: np.uint64,
+    alpha: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the weights [columns + d + 1] of one label, its bias last.
+    """Return the weights [columns + d + 1] of one label, its bias last; ``alpha`` are its duals, before and after.
 
     ``matrix`` has ``columns`` sparse features and d dense ones. ``rows`` are the label's rows of it, each with its
     cost; those from ``split`` on are negative.
@@ -271,9 +300,11 @@ def _descend(
     are skipped until the others have converged.
     """
     size = len(costs)
-    weights, alpha, square = np.zeros(columns + matrix[3].shape[1] + 1), np.zeros(size), np.empty(size)
+    weights, square = np.zeros(columns + matrix[3].shape[1] + 1), np.empty(size)
     for row in range(size):  # with the bias feature, and the diagonal of the squared hinge
         square[row] = squares[rows[row]] + 1.0 + 0.5 / costs[row]
+        if alpha[row] > 0:
+            _add(matrix, rows[row], columns, alpha[row] if row < split else -alpha[row], weights)
     order, active, bar = np.arange(size), size, np.inf
     for _ in range(passes):
         largest, smallest = -np.inf, np.inf

@@ -11,13 +11,14 @@ from megalabel.errors import SettingError
 from megalabel.graphs._top import keep_top
 from megalabel.heads.memory import Memory
 from megalabel.heads.sparse.rows import as_targets
+from megalabel.progress import progress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["hard_negatives"]
 
-_CHUNK = 8_192  # rows mined at a time: with many labels per row, their scores take much memory
+_CHUNK = 4_096  # rows mined at a time: with many labels per row, their scores take much memory
 
 
 def hard_negatives(
@@ -55,10 +56,12 @@ def hard_negatives(
     if exclude is not None:
         known = sparse.csr_matrix(abs(known) + abs(as_targets(exclude, "exclude", shape)))
     parts = []
-    for start in range(0, shape[0], _CHUNK):
-        rows = np.arange(start, min(start + _CHUNK, shape[0]))
-        scores = memory.scores(vectors[start : start + _CHUNK], rows=rows)
-        parts.append(keep_top(_without(scores, known[start : start + _CHUNK]), per_row))
+    with progress("mining negatives", total=shape[0]) as step:
+        for start in range(0, shape[0], _CHUNK):
+            rows = np.arange(start, min(start + _CHUNK, shape[0]))
+            scores = memory.scores(vectors[start : start + _CHUNK], rows=rows)
+            parts.append(keep_top(_without(scores, known[start : start + _CHUNK]), per_row))
+            step(len(rows))
     return sparse.csr_matrix(sparse.vstack(parts, format="csr"))
 
 

@@ -11,7 +11,6 @@ from scipy import sparse
 from megalabel.compiled import compiled
 from megalabel.heads.sparse.heap import push, sort_heap
 from megalabel.heads.sparse.in_blocks import in_blocks
-from megalabel.heads.sparse.rows import no_cells
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
@@ -34,15 +33,23 @@ class InvertedIndex:
         rows: [M, F] csr, columns sorted.
         base: [M] added to the score of each row; None means 0.
         floor: only rows with a score above it are returned.
-        max_df: features in more than this share of the rows are skipped at first: the best 4 k rows
-            by the other features are scored with all features, and the best k of these returned.
+        max_df: features in more than this share of the rows are skipped at first: what they add is computed for the
+            best 4 k rows by the other features only, and the best k of these returned.
     """
 
     def __init__(
         self, rows: sparse.csr_matrix, base: NDArray[np.float32] | None, floor: float, max_df: float = 1.0
     ) -> None:
         self.full_rows = None if max_df >= 1 else rows
-        columns = (rows if max_df >= 1 else _without_frequent(rows, max_df)).tocsc()
+        if max_df >= 1:
+            columns = rows.tocsc()
+        else:
+            rare = np.bincount(rows.indices, minlength=rows.shape[1]) <= max_df * rows.shape[0]
+            columns = _cells(rows, rare[rows.indices]).tocsc()
+            frequent = _cells(rows, ~rare[rows.indices])
+            self.frequent = np.flatnonzero(~rare)  # features
+            places = np.searchsorted(self.frequent, frequent.indices).astype(np.int32)  # of each among them
+            self.frequent_cells = frequent.indptr, places, frequent.data
         self.shape = rows.shape
         self.indptr, self.rows, self.values = columns.indptr.astype(np.int64), columns.indices, columns.data
         self.base = np.zeros(rows.shape[0], dtype=np.float32) if base is None else base
@@ -68,9 +75,10 @@ class InvertedIndex:
         if self.full_rows is None:
             return self._propose(queries, k, exclude, what)
         proposed = self._propose(queries, _PROPOSALS * k, exclude, what)
-        scores = score(queries, self.full_rows, self.base, proposed.ids)
-        best = np.lexsort((proposed.ids, -scores), axis=1)[:, :k]
-        return TopK(np.take_along_axis(proposed.ids, best, axis=1), np.take_along_axis(scores, best, axis=1))
+        query = queries.indptr, queries.indices, queries.data
+        _complete(query, self.frequent, self.frequent_cells, proposed.ids, proposed.scores)
+        best = np.lexsort((proposed.ids, -proposed.scores), axis=1)[:, :k]
+        return TopK(np.take_along_axis(proposed.ids, best, axis=1), np.take_along_axis(proposed.scores, best, axis=1))
 
     def scores(self, queries: sparse.csr_matrix, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the scores [Q, C] of candidate rows, bit for bit those of the search; candidate -1 has -inf.
@@ -94,23 +102,21 @@ class InvertedIndex:
     def _propose(self, queries: sparse.csr_matrix, k: int, exclude: sparse.csr_matrix | None, what: str) -> TopK:
         ids = np.full((queries.shape[0], k), -1, dtype=np.int64)
         scores = np.full((queries.shape[0], k), -_INF, dtype=np.float32)
-        if exclude is None:
-            exclude = no_cells((queries.shape[0], len(self.base)))
+        none = np.zeros(queries.shape[0] + 1, dtype=np.int32), np.empty(0, dtype=np.int32)
+        out = none if exclude is None else (exclude.indptr, exclude.indices)
 
         def work(start: int, stop: int) -> None:
             _search(
                 start, stop, queries.indptr, queries.indices, queries.data, self.indptr, self.rows, self.values,
-                self.base, self.floor, exclude.indptr, exclude.indices, ids, scores,
+                self.base, self.floor, *out, ids, scores,
             )  # fmt: skip
 
         in_blocks(work, queries.shape[0], _BLOCK, what, unit="queries")
         return TopK(ids, scores)
 
 
-def _without_frequent(rows: sparse.csr_matrix, max_df: float) -> sparse.csr_matrix:
-    """Return the rows without the features that occur in more than this share of them."""
-    rare = np.bincount(rows.indices, minlength=rows.shape[1]) <= max_df * rows.shape[0]
-    keep = rare[rows.indices]
+def _cells(rows: sparse.csr_matrix, keep: NDArray[np.bool_]) -> sparse.csr_matrix:
+    """Return the rows with some of their cells."""
     indptr = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
     return sparse.csr_matrix((rows.data[keep], rows.indices[keep], indptr), shape=rows.shape)
 
@@ -182,6 +188,33 @@ def _product(
 def _slot(feature: int, size: int) -> int:
     """Return the first place to look for a feature in a table of so many slots, a power of two."""
     return ((feature * 2_654_435_761) >> 15) & (size - 1)
+
+
+@compiled
+def _complete(
+    queries: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
+    frequent: NDArray[np.int64],
+    rows: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]],
+    ids: NDArray[np.int64],
+    scores: NDArray[np.float32],
+) -> None:
+    """Add what the ``frequent`` features of each query contribute to the scores [Q, C] of rows; id -1 is none."""
+    weights = np.zeros(len(frequent), dtype=np.float32)
+    for query in range(len(ids)):
+        weights[:] = 0
+        feature = 0
+        for place in range(queries[0][query], queries[0][query + 1]):  # both are ascending
+            while feature < len(frequent) and frequent[feature] < queries[1][place]:
+                feature += 1
+            if feature < len(frequent) and frequent[feature] == queries[1][place]:
+                weights[feature] = queries[2][place]
+        for place in range(ids.shape[1]):
+            row = ids[query, place]
+            if row >= 0:
+                total = scores[query, place]
+                for cell in range(rows[0][row], rows[0][row + 1]):
+                    total += weights[rows[1][cell]] * rows[2][cell]
+                scores[query, place] = total
 
 
 @compiled

@@ -29,7 +29,8 @@ def as_rows(
     if columns is not None and matrix.shape[1] != columns:
         remedy = "encode them with the encoder of the training rows"
         raise DataError(f"{name} has {matrix.shape[1]:,} columns, {columns:,} were expected", remedy=remedy)
-    rows = sparse.csr_matrix(matrix, dtype=np.float32)
+    known = isinstance(matrix, sparse.csr_matrix) and matrix.dtype == np.float32
+    rows = matrix if known else sparse.csr_matrix(matrix, dtype=np.float32)
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
@@ -55,7 +56,9 @@ def unit_rows(rows: sparse.csr_matrix) -> sparse.csr_matrix:
     owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     squares = np.bincount(owner, weights=rows.data.astype(np.float64) ** 2, minlength=rows.shape[0])
     lengths = np.sqrt(np.where(squares > 0, squares, 1))
-    return sparse.csr_matrix(((rows.data / lengths[owner]).astype(np.float32), rows.indices, rows.indptr), rows.shape)
+    unit = sparse.csr_matrix(((rows.data / lengths[owner]).astype(np.float32), rows.indices, rows.indptr), rows.shape)
+    unit.has_canonical_format = rows.has_canonical_format
+    return unit
 
 
 def no_cells(shape: tuple[int, int]) -> sparse.csr_matrix:
