@@ -6,14 +6,14 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from megalabel.errors import DataError
 from megalabel.index.choose_index import Choice, measure_engine, plain_choice
-from megalabel.index.engines import EngineIndex, LabelRow, LabelTable, NewTable, new_table
+from megalabel.index.engines import EngineIndex, LabelRow, LabelTable, NewTable, all_settings, new_table
 from megalabel.network.vectors import fold_labels
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def build_engine_indexes(
     state, side = model.state, model.label_side()
     columns = {f"v{number}": dict(weights) for number, weights in enumerate(wanted.values())}
     vectors = {name: _all_rows(state, fold_labels(side, weights)[0], weights) for name, weights in columns.items()}
-    options = _settings(kind, len(state.labels), settings)
+    options = all_settings(kind, len(state.labels), settings)
     start = time.perf_counter()
     target.create(NewTable(mark, state.sequence, _label_rows(state), vectors, _changed(state), options))
     seconds = time.perf_counter() - start
@@ -151,15 +151,6 @@ def fingerprint(model: Model) -> str:
     for uid in model.labels.uids[: model.state.first]:
         digest.update(uid.encode(errors="surrogatepass") + b"\n")
     return digest.hexdigest()
-
-
-def _settings(kind: str, labels: int, given: Mapping[str, int]) -> dict[str, int]:
-    """Return all settings of the kind."""
-    defaults: dict[str, Any] = {"M": 16, "ef_construction": 100, "ef_search": 128}
-    if kind == "lancedb":
-        nlist = given.get("nlist", max(1, round(labels**0.5)))
-        defaults = {"nlist": nlist, "nprobe": max(1, nlist // 16)}
-    return {**defaults, **given}
 
 
 def _label_rows(state: LabelState) -> list[LabelRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +14,7 @@ from megalabel.index._approximate import check_settings
 from megalabel.index._search import best_first, check_ids, check_search
 from megalabel.index._store import read_card, read_kind, write_index
 from megalabel.index.engines.table import Found, LabelTable, Place, check_name
+from megalabel.index.hnsw import EF_CONSTRUCTION, EF_SEARCH, LINKS
 from megalabel.index.products import products
 from megalabel.types import TopK
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from torch import Tensor
 
-__all__ = ["ENGINES", "EngineIndex", "new_table"]
+__all__ = ["ENGINES", "EngineIndex", "all_settings", "new_table"]
 
 _SPARE = 16  # candidates beyond k: an engine rounds differently, and so orders near ties differently
 _BATCH = 64  # queries asked at a time: their candidates come with their vectors
@@ -48,6 +49,18 @@ def _kind(kind: str) -> type[LabelTable]:
     from megalabel.index.engines.lance import LanceTable
 
     return LanceTable
+
+
+def all_settings(kind: str, labels: int, given: Mapping[str, int]) -> dict[str, int]:
+    """Return all settings of a kind: those given, and defaults for so many labels.
+
+    >>> all_settings("lancedb", 10_000, {"nprobe": 5})
+    {'nlist': 100, 'nprobe': 5}
+    """
+    if kind == "lancedb":
+        nlist = given.get("nlist", max(1, round(labels**0.5)))
+        return {"nlist": nlist, "nprobe": given.get("nprobe", max(1, nlist // 16))}
+    return {"M": LINKS, "ef_construction": EF_CONSTRUCTION, "ef_search": EF_SEARCH, **given}
 
 
 class EngineIndex:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -223,6 +224,7 @@ class LanceTable(LabelTable):
 
 
 def _lancedb() -> Any:
+    os.environ.setdefault("LANCEDB_LOG", "error")  # it would warn that a new table is new
     try:
         import lancedb
     except ImportError:

@@ -83,7 +83,7 @@ class PostgresTable(LabelTable):
         reason = first_line(error)
         if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
             return DataError(f"there is no table {where}, or it is of another kind", remedy="build the index again")
-        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        if isinstance(error, psycopg.errors.InsufficientPrivilege | psycopg.errors.InvalidSchemaName):
             return DataError(f"{where}: {reason}", remedy="ask who runs the database for this right")
         if isinstance(error, psycopg.errors.LockNotAvailable):
             return WriteError(f"another process is changing the labels of {where}", remedy="try again later")
