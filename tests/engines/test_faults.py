@@ -157,13 +157,6 @@ def test_lancedb_in_a_folder_that_cannot_be_written(command, call, folder, tmp_p
         model.predict(["zebra"], k=1)
 
 
-@pytest.mark.parametrize(("kind", "package"), [("pgvector", "psycopg"), ("lancedb", "lancedb")])
-def test_a_missing_package_is_named(call, folder, kind, package, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, package, None)
-    result = call("index", folder, "--kind", kind, "--url", tmp_path / "x" if kind == "lancedb" else "postgresql://h/d")
-    failed(result, f"needs the package {package}; pip install 'megalabel[{kind}]'")
-
-
 def test_a_database_that_is_killed_in_the_middle_of_a_change(own_postgres, folder, call):
     server = own_postgres
     assert call("index", folder, "--kind", "pgvector", "--table", "labels")[0] == 0

@@ -90,6 +90,7 @@ def index(
         shared = model.indexes.table
         if drop:
             count = model.indexes.drop()
+            model.live.share(model.indexes)
         else:
             choices = model.build_index(kind, heads=heads, queries=texts, **options)
         model.save(folder, overwrite=True)

@@ -270,9 +270,13 @@ def build_index(
         model.indexes.drop_engines()
         for name, weights in wanted.items():
             model.indexes.take(weights, choices[name])
-        model.live.share(model.indexes)
-        return choices
-    return {name: model.indexes.build(weights, folded[name], kind, **options) for name, weights in wanted.items()}
+    else:
+        choices = {
+            name: model.indexes.build(weights, folded[name], kind, **options) for name, weights in wanted.items()
+        }
+        model.indexes.drop_engines()
+    model.live.share(model.indexes)
+    return choices
 
 
 def _query_side(model: Model, queries: Sequence[str] | None, seed: int) -> dict[str, Tensor] | None:
