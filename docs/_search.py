@@ -47,8 +47,8 @@ def engines_text(results: dict[str, Any], table: Table, where: str) -> str:
     ]  # fmt: skip
     low, high = sorted(results["load"])
     return (
-        f"{results['labels']:,} labels, {results['dim']} numbers, {results['vectors']}, {results['queries']} queries; the "
-        f"least effort with recall {results['recall_asked']}.\n\n{table(head, lines)}\n"
+        f"{results['labels']:,} labels, {results['dim']} numbers, {results['vectors']}, {results['queries']} queries; "
+        f"the least effort with recall {results['recall_asked']}.\n\n{table(head, lines)}\n"
         f"Load {low:.1f} to {high:.1f}; {where}.\n"
     )
 

@@ -41,10 +41,11 @@ def test_wrong_batches_are_one_line(summed_run):
 
 def test_two_workers_of_ray_agree_with_predict(summed_run, texts):
     ray = pytest.importorskip("ray", reason="ray is not installed here")
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, logging_level="error")
+    ray.init(num_cpus=3, include_dashboard=False, object_store_memory=100 << 20, logging_level="error")
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
-        rows = ray.data.from_arrow(pyarrow.table({"row": range(len(texts)), "body": texts})).repartition(3)
+        table = pyarrow.table({"row": range(len(texts)), "body": texts})
+        rows = ray.data.from_arrow([table.slice(start, 15) for start in range(0, len(texts), 15)])
         options = {"run": str(summed_run), "text_column": "body", "k": 4, "device": "cpu"}
         predicted = rows.map_batches(
             RayPredictor, fn_constructor_kwargs=options, batch_format="pyarrow", batch_size=10, concurrency=2
