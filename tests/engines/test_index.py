@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from megalabel.errors import DataError
+from megalabel.errors import DataError, WriteError
 from megalabel.index import ExactIndex, load_index, recall
 from megalabel.index.engines import EngineIndex, LabelRow, NewTable, new_table
 
@@ -120,3 +120,14 @@ def test_saved_it_holds_no_login_and_loads(kind, place, vectors, queries, tmp_pa
     other.table.model, other.table.dims = "another", {}
     with pytest.raises(DataError, match="holds the labels of another model; build"):
         other.table.sequence() if kind == "pgvector" else other.table.check(other.table.exists())
+
+
+def test_a_change_made_while_the_table_is_written_again_is_not_lost(kind, place, vectors):
+    index = written(kind, place, vectors[:50], **{FIRST[kind]: 0})
+    other = new_table(kind, place, "labels")
+    other.model, other.dims = "model", {"v0": 24}
+    with other.changing():
+        other.remove(1, [7])
+    with pytest.raises(WriteError, match="changed while the index was built; nothing was changed; build it again"):
+        written(kind, place, vectors[:50])
+    assert index.table.changes(0) == [LabelRow(7, "uid-7", "text 7", True)]

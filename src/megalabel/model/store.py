@@ -308,11 +308,11 @@ def _read_label_rows(place: Path) -> list[dict[str, Any]]:
             gone.update(places[uid] for uid in values["uids"])
         else:
             rows[places[values["uid"]]]["text"] = values["text"]
-    for label, uid, text, removed in follow_labels(place / INDEX, card.get("index", []), card.get("sequence", 0)):
+    for label, uid, text, is_gone in follow_labels(place / INDEX, card.get("index", []), card.get("sequence", 0)):
         if label >= len(rows):
             rows.append({"id": label, "uid": uid, "text": text, "points": 0})
         rows[label]["text"] = text
-        gone |= {label} if removed else set()
+        gone |= {label} if is_gone else set()
     return [row for row in rows if row["id"] not in gone]
 
 

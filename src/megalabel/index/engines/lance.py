@@ -107,13 +107,18 @@ class LanceTable(LabelTable):
 
     def create(self, new: NewTable) -> None:
         """Write the table as one version; then its indexes, without which every label would be compared."""
+        if (card := self.exists()) is None:
+            self._write(new, new.sequence, {})
+        else:
+            with self.changing():
+                self.check_last(self.sequence(), new)
+                rows = self._open().search().where("changed > 0").select(["id", "changed"]).to_arrow()
+                self._write(new, card.base, dict(zip(rows["id"].to_pylist(), rows["changed"].to_pylist(), strict=True)))
+        self.model, self.dims = new.model, new.dims
+        self.note()
+
+    def _write(self, new: NewTable, base: int, before: Mapping[int, int]) -> None:
         pyarrow = _pyarrow()
-        card = self.exists()
-        before: dict[int, int] = {}
-        if card is not None:
-            rows = self._open().search().where("changed > 0").select(["id", "changed"]).to_arrow()
-            before = dict(zip(rows["id"].to_pylist(), rows["changed"].to_pylist(), strict=True))
-        base = new.sequence if card is None else card.base
         document = {"format": FORMAT, "model": new.model, "base": base, "sequence": new.sequence, "dims": new.dims}
         schema = _schema(new.dims).with_metadata({_CARD: json.dumps(document)})
         changed = new.sequences(before)
@@ -125,10 +130,7 @@ class LanceTable(LabelTable):
         with self.lock, self._writing():
             database = _lancedb().connect(self.folder)
             reader = pyarrow.RecordBatchReader.from_batches(schema, batches)
-            table = database.create_table(self.place.table, reader, mode="overwrite")
-            _index(table, new)
-        self.model, self.dims = new.model, new.dims
-        self.note()
+            _index(database.create_table(self.place.table, reader, mode="overwrite"), new)
 
     def counts(self) -> tuple[int, NDArray[np.int64]]:
         """Return the number of labels and the ids of removed ones."""

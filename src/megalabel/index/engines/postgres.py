@@ -131,8 +131,10 @@ class PostgresTable(LabelTable):
                 _extension(connection, self.place)
                 connection.execute(_SCHEMA)
                 before, base = {}, new.sequence
-                card = connection.execute(f"SELECT base FROM {_TABLES} WHERE name = %s FOR UPDATE", [name]).fetchone()
+                query = f"SELECT base, sequence FROM {_TABLES} WHERE name = %s FOR UPDATE"
+                card = connection.execute(query, [name]).fetchone()
                 if card is not None:
+                    self.check_last(card[1], new)
                     before = dict(connection.execute(f"SELECT id, changed FROM {name} WHERE changed > 0").fetchall())
                     base = card[0]
                 columns = "".join(f", {column} vector({dim}) NOT NULL" for column, dim in new.dims.items())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from megalabel.errors import DataError, SettingError
+from megalabel.errors import DataError, SettingError, WriteError
 from megalabel.settings import first_error
 
 if TYPE_CHECKING:
@@ -207,6 +207,12 @@ class LabelTable(ABC):
                 what = f"vectors {column} of the table {self.place} have dimension {there}, those of the model {dim}"
                 raise DataError(what, remedy=again)
         return card
+
+    def check_last(self, sequence: int, new: NewTable) -> None:
+        """Raise a WriteError if labels have changed since what is to be written was read."""
+        if sequence > new.sequence:
+            what = f"labels of {self.place} changed while the index was built; nothing was changed"
+            raise WriteError(what, remedy="build it again")
 
     def parse_card(self, document: Mapping[str, Any]) -> TableCard:
         """Return the card of a table, checked."""
