@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from megalabel.errors import DataError
 from megalabel.index._approximate import check_settings
 from megalabel.index._search import best_first, check_ids, check_search
 from megalabel.index._store import read_card, read_kind, write_index
-from megalabel.index.engines.table import Found, LabelTable, Place, check_name
+from megalabel.index.engines.table import NAME, Found, LabelTable, Place, check_name
 from megalabel.index.hnsw import EF_CONSTRUCTION, EF_SEARCH, LINKS
 from megalabel.index.products import products
+from megalabel.settings import first_error
 from megalabel.types import TopK
 
 if TYPE_CHECKING:
@@ -34,6 +36,17 @@ ENGINES: dict[str, tuple[str, ...]] = {  # and the settings each takes; the last
     "pgvector": ("M", "ef_construction", "ef_search"),
     "lancedb": ("nlist", "nprobe"),
 }
+
+
+class _Entry(BaseModel):
+    """What a card says of a table; the names are part of queries."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    location: dict[str, str]
+    table: str = Field(pattern=f"^{NAME.pattern}$")
+    column: str = Field(pattern="^v[0-9]{1,3}$")
+    model: str
+    dims: dict[str, PositiveInt]
 
 
 def new_table(kind: str, url: str | None, table: str) -> LabelTable:
@@ -205,13 +218,18 @@ class EngineIndex:
     def load(cls, folder: str | PathLike[str]) -> Self:
         """Read what :meth:`save` wrote; the engine is asked on first use."""
         card = read_card(folder, read_kind(folder))
-        engine, names = card.get("engine"), ENGINES.get(card["kind"])
-        if engine is None or names is None or set(card["settings"]) != set(names):
-            raise DataError("this card names no table of an engine", path=folder, remedy="build the index again")
-        place = Place(engine["location"], engine["table"])
+        try:
+            engine = _Entry.model_validate(card.get("engine"))
+        except ValidationError as error:
+            what = f"this card names no table of an engine ({first_error(error)})"
+            raise DataError(what, path=folder, remedy="build the index again") from None
+        known = {"folder"} if card["kind"] == "lancedb" else {"host", "port", "dbname"}
+        if set(card["settings"]) != set(ENGINES.get(card["kind"], ())) or set(engine.location) != known:
+            raise DataError("this card is not that of an engine", path=folder, remedy="build the index again")
+        place = Place(engine.location, engine.table)
         settings = {name: int(value) for name, value in card["settings"].items()}
-        table = _kind(card["kind"])(place, engine["model"], engine["dims"])
-        return cls(table, engine["column"], settings)
+        table = _kind(card["kind"])(place, engine.model, engine.dims)
+        return cls(table, engine.column, settings)
 
 
 def _ranked(queries: Tensor, found: list[Found], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

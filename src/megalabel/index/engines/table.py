@@ -19,11 +19,22 @@ from megalabel.settings import first_error
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FORMAT", "Found", "LabelRow", "LabelTable", "NewTable", "Place", "TableCard", "check_name", "in_blocks"]
+__all__ = [
+    "FORMAT",
+    "NAME",
+    "Found",
+    "LabelRow",
+    "LabelTable",
+    "NewTable",
+    "Place",
+    "TableCard",
+    "check_name",
+    "in_blocks",
+]
 
 FORMAT = 1
 _BLOCK = 4096  # labels written at a time
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,49}")
+NAME = re.compile(r"[a-z_][a-z0-9_]{0,49}")
 
 
 @dataclass(frozen=True)
@@ -229,7 +240,7 @@ def check_name(table: str) -> str:
     >>> check_name("labels_2")
     'labels_2'
     """
-    if not _NAME.fullmatch(table):
+    if not NAME.fullmatch(table):
         remedy = "use up to 50 small letters, digits and _, not a digit first"
         raise SettingError(f"{table[:60]!r} cannot be the name of a table", remedy=remedy)
     return table
