@@ -26,6 +26,33 @@ def search_text(results: dict[str, Any], table: Table, where: str) -> str:
     return "\n".join(parts) + f"\nCPU time, {threads}, load {low:.1f} to {high:.1f}; {where}.\n"
 
 
+def engines_text(results: dict[str, Any], table: Table, where: str) -> str:
+    """Return a table of search in engines beside our own kinds."""
+    lines = [
+        [
+            f"`{kind}`{comma}{rest}",
+            f"{row['build_seconds']:.1f}",
+            str(row["effort"] or ""),
+            f"{row['recall']:.3f}",
+            f"{row['batch_ms']:.3f}",
+            f"{row['single_ms']:.2f}",
+            f"{row['wall_p50_ms']:.2f} / {row['wall_p99_ms']:.2f}",
+        ]
+        for row in results["rows"]
+        for kind, comma, rest in [row["kind"].partition(",")]
+    ]
+    head = [
+        "kind", "build, s", "effort", f"recall@{results['k']}", "ms of processor a query, in batches", "one at a time",
+        "wait for one, p50 / p99 ms",
+    ]  # fmt: skip
+    low, high = sorted(results["load"])
+    return (
+        f"{results['labels']:,} labels, {results['dim']} numbers, {results['vectors']}, {results['queries']} queries; "
+        f"the least effort with recall {results['recall_asked']}.\n\n{table(head, lines)}\n"
+        f"Load {low:.1f} to {high:.1f}; {where}.\n"
+    )
+
+
 def _exact(rows: list[dict[str, Any]], table: Table) -> str:
     lines = []
     for row in rows:

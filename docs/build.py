@@ -27,7 +27,7 @@ from _plan import measured_text, memory_text, published_text, worked_text
 from _quality import NOTHING, cost_text, load_quality, quality_short_text, quality_text, variants_text
 from _reliability import soak_text, statuses_text
 from _scale import load_text, scale_text
-from _search import search_text
+from _search import engines_text, search_text
 from _serve import serve_text
 from _systems import choices_text, order_text, stages_text
 from _systems import measured_text as systems_measured_text
@@ -424,6 +424,12 @@ def search() -> str:
     return search_text(stored, table, where(stored))
 
 
+def engines() -> str:
+    """Return the speed of search in engines beside our own kinds."""
+    stored = result("engines")
+    return engines_text(stored, table, where(stored))
+
+
 def losses() -> str:
     """Return time and memory of streamed against plain losses."""
     stored = result("losses")
@@ -493,6 +499,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "scale": scale,
     "scale_load": scale_load,
     "search": search,
+    "engines": engines,
     "beam": beam,
     "ensembles": ensembles,
     "predict": predict,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DataError", "MegalabelError", "MissingExtraError", "SettingError", "WriteError", "nearest"]
+__all__ = ["DataError", "EngineError", "MegalabelError", "MissingExtraError", "SettingError", "WriteError", "nearest"]
 
 
 class MegalabelError(Exception):
@@ -55,6 +55,10 @@ class SettingError(MegalabelError):
 
 class WriteError(MegalabelError):
     """Nothing was written: no space, no permission, or the target exists."""
+
+
+class EngineError(MegalabelError):
+    """A database that holds an index does not answer; nothing was changed, unless the message says otherwise."""
 
 
 class MissingExtraError(MegalabelError):

@@ -242,6 +242,7 @@ class _Update:
             say(f"{self.name}: {line}")
         if old.indexes.built:
             say("the index of this model is of its old vectors and is left out: build it again with megalabel index")
+            old.live.shared = None  # what is learnt here stays here
         whole, before = self._whole(), None
         held = self._hold_out(whole)
         if held.val is not None:

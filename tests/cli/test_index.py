@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 
@@ -84,3 +85,14 @@ def test_a_mistake_is_one_line_and_changes_nothing(call, folder, arguments, mess
 
 def test_no_model(call, tmp_path):
     assert call("index", tmp_path)[0] == 2
+
+
+@pytest.mark.parametrize(("kind", "package"), [("pgvector", "psycopg"), ("lancedb", "lancedb")])
+def test_an_engine_without_its_package_is_one_line(call, folder, kind, package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    place = tmp_path / "lance" if kind == "lancedb" else "postgresql://host/labels"
+    code, out, err = call("index", folder, "--kind", kind, "--url", place)
+    assert (code, out) == (2, "")
+    assert f"an index of kind {kind} needs the package {package}; pip install 'megalabel[{kind}]'\n" in err
+    code, _, err = call("index", folder, "--kind", "ivf", "--table", "labels")
+    assert code == 2 and err.endswith("an index of kind ivf has no table; leave it out\n")

@@ -18,7 +18,12 @@ __all__ = ["index"]
 
 def index(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a saved model; the command changes it.")],
-    kind: Annotated[str, typer.Option(help="exact, hnsw, ivf, beam, or auto: the fastest on this machine.")] = "auto",
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="exact, hnsw, ivf, beam, or auto: the fastest on this machine; or an engine: pgvector, lancedb."
+        ),
+    ] = "auto",
     heads: Annotated[
         str, typer.Option(help="all (one index per head of a fused model), or the name of one head.")
     ] = "all",
@@ -39,8 +44,19 @@ def index(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="hnsw: M, ef_construction, ef_search; ivf: nlist, nprobe, pq, rerank; beam: leaf, branches, beam.",
+            help="hnsw, pgvector: M, ef_construction, ef_search; ivf: nlist, nprobe, pq, rerank; "
+            "beam: leaf, branches, beam; lancedb: nlist, nprobe.",
         ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="Engines: postgresql://HOST:PORT/DATABASE, without a password (see MEGALABEL_PG_URL), or a folder or "
+            "s3://BUCKET/PATH of LanceDB."
+        ),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="Engines: the name of the table; one of this model by default.")
     ] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Remove the index from the model.")] = False,
     seed: SeedOption = 0,
@@ -65,15 +81,21 @@ def index(
         "at_least": at_least,
         "searches": searches,
         "seed": seed,
+        **({} if url is None else {"url": url}),
+        **({} if table is None else {"table": table}),
     }
     folder = find_model(run, change=True)
     with changing(folder, say):
         model = Model.load(folder, device=device)
+        shared = model.indexes.table
         if drop:
             count = model.indexes.drop()
+            model.live.share(model.indexes)
         else:
             choices = model.build_index(kind, heads=heads, queries=texts, **options)
         model.save(folder, overwrite=True)
+    if shared is not None and (now := model.indexes.table) is not shared and (now is None or now.place != shared.place):
+        say(f"the table {shared.place} is left as it is, for others that use it")
     if drop and as_json:
         print_json({"dropped": count})
     elif drop:

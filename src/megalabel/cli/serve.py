@@ -69,7 +69,8 @@ def serve(
     """Serve a model over HTTP, with a web page to try it.
 
     The API predicts, explains, and changes labels. Label changes stay in memory unless --save
-    is given. Ctrl-C finishes the current requests and stops.
+    is given. If the labels are in an engine (megalabel index --kind pgvector), changes are made
+    there. Ctrl-C finishes the current requests and stops.
 
     Example: megalabel serve runs/first
 
@@ -104,6 +105,11 @@ def serve(
             settings = replace(settings, save=folder)
             locks.enter_context(changing(folder, say))
         model = Model.load(run, tail=tail, device=device, exact=exact)
+        if save and model.live.shared is not None:
+            what = (
+                f"the labels of this model are in the table {model.live.shared.table.place}, and so are their changes"
+            )
+            raise SettingError(what, remedy="leave out --save")
         if settings.api_key is None and not is_loopback(host):
             warning = f"anyone who can reach {host} can use this server and change its labels"
             say(f"{warning}; see --api-key-file, --read-only")

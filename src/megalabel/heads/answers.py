@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from megalabel.index.engines import EngineIndex
 from megalabel.index.products import products
 from megalabel.types import TopK
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from megalabel.index import AnyIndex
+
 
 __all__ = ["Answers", "DenseAnswers", "SearchedAnswers", "StoredAnswers"]
 
@@ -37,7 +39,7 @@ class Answers(Protocol):
 class DenseAnswers:
     """Products of query vectors [Q, d] with the label vectors of an index."""
 
-    index: AnyIndex
+    index: AnyIndex | EngineIndex
     queries: torch.Tensor
 
     def best(self, k: int, exclude: sparse.csr_matrix | None) -> TopK:
@@ -47,6 +49,8 @@ class DenseAnswers:
     @torch.no_grad()
     def score(self, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
         """Multiply with the candidates only; on other devices than a CPU with all labels if these are not many more."""
+        if isinstance(self.index, EngineIndex):
+            return self.index.score(self.queries, candidates)
         labels = self.index.vectors
         if labels.device.type == "cpu":
             return products(labels, self.queries, candidates)

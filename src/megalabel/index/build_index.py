@@ -9,6 +9,7 @@ from megalabel.documents import reads_saved
 from megalabel.errors import DataError, SettingError, nearest
 from megalabel.index._store import read_kind
 from megalabel.index.beam import BeamIndex
+from megalabel.index.engines.index import ENGINES, EngineIndex
 from megalabel.index.exact import ExactIndex
 from megalabel.index.hnsw import HnswIndex
 from megalabel.index.ivf import IvfIndex
@@ -53,9 +54,9 @@ def check_kind(kind: str, settings: Iterable[str], *more: str) -> None:
     """Raise a SettingError for a kind that is neither known nor one of ``more``, or an unknown setting of the kind."""
     if kind not in (*KINDS, *more):
         raise SettingError(f"there is no index of kind {kind!r}", remedy=nearest(kind, [*KINDS, *more]))
-    known = KINDS.get(kind, ())
+    known = KINDS.get(kind) or ENGINES.get(kind, ())
     for name in settings:
-        if kind not in KINDS:
+        if kind not in (*KINDS, *ENGINES):
             raise SettingError(f"{kind} takes no {name}", remedy="name the kind of index")
         if name not in known:
             remedy = nearest(name, known) if known else "leave it out"
@@ -63,7 +64,7 @@ def check_kind(kind: str, settings: Iterable[str], *more: str) -> None:
 
 
 @reads_saved
-def load_index(folder: str | PathLike[str]) -> AnyIndex:
+def load_index(folder: str | PathLike[str]) -> AnyIndex | EngineIndex:
     """Read an index that ``save`` wrote, of any kind, mapped into memory.
 
     Every file is checked against the size and hash it was saved with; a missing or damaged
@@ -76,11 +77,12 @@ def load_index(folder: str | PathLike[str]) -> AnyIndex:
     [[7]]
     """
     kind = read_kind(folder)
-    known: dict[str, type[AnyIndex]] = {
+    known: dict[str, type[AnyIndex | EngineIndex]] = {
         "exact": ExactIndex,
         "hnsw": HnswIndex,
         "ivf": IvfIndex,
         "beam": BeamIndex,
+        **dict.fromkeys(ENGINES, EngineIndex),
     }
     if kind not in known:
         raise DataError(f"this index is of the unknown kind {kind!r}", path=folder, remedy="update megalabel")

@@ -133,7 +133,7 @@ class Retriever:
     def _keeping(self, keep: Keep, key: Any) -> Model:
         """Return the model without the labels that a filter drops; the last one is remembered."""
         model = self.load()
-        state, known = model.state, self._shown
+        state, known = model.live.current(), self._shown
         if known is None or known[1] is not state or known[0] != key:
             texts = enumerate(zip(state.labels.uids, state.labels.texts, strict=True))
             gone = [label for label, (uid, text) in texts if not keep(self._document(uid, text))]

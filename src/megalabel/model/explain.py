@@ -93,7 +93,7 @@ def explain(model: Model, text: str, label: str | None, k: int) -> Explanation:
         raise SettingError(f"give one text, not {type(text).__name__}")
     if k < 1:
         raise SettingError(f"k must be at least 1, not {k}")
-    state = model.state
+    state = model.live.current()
     if label is None:
         if not text.strip():
             raise DataError("the text is empty", remedy="name a label")

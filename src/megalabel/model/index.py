@@ -14,7 +14,10 @@ from megalabel.errors import DataError, SettingError
 from megalabel.heads.answers import Answers, DenseAnswers
 from megalabel.heads.live import MergedAnswers
 from megalabel.index import AnyIndex, Choice, ExactIndex, choose_index, load_index
+from megalabel.index._store import read_kind
 from megalabel.index.choose_index import check_choice
+from megalabel.index.engines import ENGINES, EngineIndex, LabelRow, LabelTable
+from megalabel.model.shared import build_engine_indexes
 from megalabel.network.vectors import LabelSide, fold_labels, fold_queries, query_side
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from megalabel.model.labels import LabelState
     from megalabel.model.model import Model
 
-__all__ = ["INDEX", "Indexes", "ModelIndex", "build_index", "load_indexes"]
+__all__ = ["INDEX", "Indexes", "ModelIndex", "build_index", "follow_labels", "load_indexes"]
 
 INDEX = "index"  # folder inside the model folder
 _LABELS, _CHANGED = "labels", "changed"  # folders inside the index folder
@@ -50,7 +53,7 @@ class ModelIndex:
     """
 
     weights: Mapping[str, float]
-    index: AnyIndex
+    index: AnyIndex | EngineIndex
     summary: str = ""
     ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     changed: ExactIndex | None = None
@@ -62,6 +65,8 @@ class ModelIndex:
 
     def answers(self, queries: Tensor, labels: int) -> Answers:
         """Return the scores of queries [Q, d] over this number of labels."""
+        if isinstance(self.index, EngineIndex):
+            return DenseAnswers(self.index, queries)
         old = DenseAnswers(self.index, queries.to(self.index.vectors.device))
         if self.changed is None:
             return old if len(self.index) == labels else MergedAnswers(old, None, self.ids, len(self.index))
@@ -145,6 +150,24 @@ class Indexes:
         self._exact.pop(index.key, None)
         return choice
 
+    def take(self, weights: Mapping[str, float], choice: Choice) -> None:
+        """Take an index of an engine, which replaces an older one."""
+        index = ModelIndex(dict(weights), choice.index, str(choice))
+        self._built[index.key] = index
+
+    @property
+    def table(self) -> LabelTable | None:
+        """The table of the indexes in an engine; None if there are none."""
+        return next((one.index.table for one in self.built if isinstance(one.index, EngineIndex)), None)
+
+    def columns(self) -> dict[str, Mapping[str, float]]:
+        """Return the weights of the heads whose vectors each column of that table holds."""
+        return {one.index.column: one.weights for one in self.built if isinstance(one.index, EngineIndex)}
+
+    def drop_engines(self) -> None:
+        """Drop the indexes in an engine; its table stays."""
+        self._built = {key: one for key, one in self._built.items() if not isinstance(one.index, EngineIndex)}
+
     def drop(self) -> int:
         """Drop all built indexes, and return their number."""
         count = len(self._built)
@@ -153,13 +176,14 @@ class Indexes:
 
     def beside(self, state: LabelState) -> int:
         """Return the largest number of labels added or renamed since an index was built."""
-        return max((len(np.union1d(index.ids, state.rows.ids)) for index in self.built), default=0)
+        local = [index for index in self.built if not isinstance(index.index, EngineIndex)]
+        return max((len(np.union1d(index.ids, state.rows.ids)) for index in local), default=0)
 
     def save(self, folder: Path, state: LabelState) -> list[dict[str, Any]]:
         """Write the built indexes into ``folder``; labels added or renamed in the state stay outside them."""
         cards = []
         for number, index in enumerate(self.built):
-            if len(state.rows) or len(index.ids):
+            if not isinstance(index.index, EngineIndex) and (len(state.rows) or len(index.ids)):
                 vectors = state.folded(index.weights) if len(state.rows) else index.index.vectors[:0]
                 index = index.grown(state.rows.ids, vectors, state.removed)
             cards.append(index.save(folder / str(number)))
@@ -170,14 +194,29 @@ def load_indexes(
     folder: Path, cards: Sequence[Mapping[str, Any]], heads: Sequence[str], labels: int
 ) -> list[ModelIndex]:
     """Read the indexes that :meth:`Indexes.save` wrote, for a model with these heads and this number of labels."""
-    indexes = []
+    indexes: list[ModelIndex] = []
     for number, card in enumerate(cards):
         index = ModelIndex.load(folder / str(number), card)
-        last = max(len(index.index) - 1, int(np.max(index.ids, initial=0)))
+        last = int(np.max(index.ids, initial=0))
+        if isinstance(index.index, EngineIndex):  # which has more labels than the files, if some were added since
+            known = next((one.index for one in indexes if isinstance(one.index, EngineIndex)), index.index)
+            index.index.table = known.table
+        else:
+            last = max(len(index.index) - 1, last)
         if not set(index.weights) <= set(heads) or last >= labels or len(index.ids) != len(index.changed or ()):
             raise DataError("this index belongs to another model", path=folder / str(number), remedy="build it again")
         indexes.append(index)
     return indexes
+
+
+def follow_labels(folder: Path, cards: Sequence[Mapping[str, Any]], sequence: int) -> list[LabelRow]:
+    """Return the labels that changed after change number ``sequence``, if an engine holds those of this model."""
+    for number, _ in enumerate(cards):
+        if read_kind(folder / str(number) / _LABELS) in ENGINES:
+            table = EngineIndex.load(folder / str(number) / _LABELS).table
+            table.check(table.exists())
+            return table.changes(sequence)
+    return []
 
 
 def build_index(
@@ -191,11 +230,13 @@ def build_index(
 
     Args:
         model: the model; the index is kept with it.
-        kind: exact, hnsw, ivf, beam or auto, as for :func:`~megalabel.index.choose_index`.
+        kind: exact, hnsw, ivf, beam or auto, as for :func:`~megalabel.index.choose_index`; or pgvector or lancedb.
         heads: all, or one by name.
         queries: texts to measure with; those of the training if left out and kept.
         settings: of :func:`~megalabel.index.choose_index`: ``k`` (10, or the candidates a fused model asks of each
-            head), ``at_least``, ``searches``, ``seed``, and those of the kind.
+            head), ``at_least``, ``searches``, ``seed``, and those of the kind. For an engine, ``url`` says where it is,
+            and ``table`` names its table, which holds the labels from then on: their changes are made there, and seen
+            by every process that has loaded the model with this index.
 
     >>> from megalabel import load, train
     >>> data = load("synthetic:points=400,labels=30")
@@ -205,7 +246,11 @@ def build_index(
     """
     if isinstance(queries, str):
         raise SettingError("give a list of queries, not one")
+    engine = {name: settings[name] for name in ("url", "table") if name in settings}
+    settings = {name: value for name, value in settings.items() if name not in engine}
     check_choice(kind, **settings)
+    if engine and kind not in ENGINES:
+        raise SettingError(f"an index of kind {kind} has no {' or '.join(engine)}", remedy="leave it out")
     if heads == "all" and model.cascade is not None:
         raise SettingError("this model searches through groups of labels, without an index", remedy="name a head")
     fused = model.fusion is not None
@@ -215,10 +260,22 @@ def build_index(
     if fused and heads == "all":
         wanted = {name: {name: 1.0} for name in model.network.heads}
     side = _query_side(model, queries, options["seed"])
-    choices = {}
-    for name, weights in wanted.items():
-        folded = None if side is None else fold_queries(side, weights, bias=model.has_bias(weights))
-        choices[name] = model.indexes.build(weights, folded, kind, **options)
+    folded = {
+        name: None if side is None else fold_queries(side, weights, bias=model.has_bias(weights))
+        for name, weights in wanted.items()
+    }
+    if kind in ENGINES:
+        place = {"url": None, "table": None, **engine}
+        choices = build_engine_indexes(model, kind, wanted, folded, **place, **options)
+        model.indexes.drop_engines()
+        for name, weights in wanted.items():
+            model.indexes.take(weights, choices[name])
+    else:
+        choices = {
+            name: model.indexes.build(weights, folded[name], kind, **options) for name, weights in wanted.items()
+        }
+        model.indexes.drop_engines()
+    model.live.share(model.indexes)
     return choices
 
 

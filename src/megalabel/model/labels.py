@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import RLock
@@ -18,7 +19,9 @@ from megalabel.errors import DataError, SettingError, nearest
 from megalabel.heads.answers import Answers, DenseAnswers
 from megalabel.heads.live import Live, Rows
 from megalabel.index import ExactIndex
+from megalabel.index.engines import EngineIndex, LabelRow
 from megalabel.model.journal import Change
+from megalabel.model.shared import SharedLabels
 from megalabel.network.cascade import Cascade, ChangedRows
 from megalabel.network.spaces import LabelSpace
 from megalabel.network.vectors import LabelSide, fold_labels
@@ -28,7 +31,7 @@ from megalabel.wording import counted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from megalabel.model.index import ModelIndex
+    from megalabel.model.index import Indexes, ModelIndex
     from megalabel.model.stats import LabelStats
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["LabelState", "LiveLabels"]
 
 _CONTROLS = {"Cc", "Zl", "Zp", "Cs"}  # control characters, line and paragraph separators, lone surrogates
+_COPY = "copy the model again, or build the index again"
 _MANY = 5_000  # with more labels, errors suggest no similar uid
 
 
@@ -97,6 +101,9 @@ class LabelState:
 
     def dense_answers(self, index: ModelIndex, queries: Tensor) -> Answers:
         """Return the scores of dense heads; the index holds the trained labels, folded with its weights."""
+        if isinstance(index.index, EngineIndex):
+            view = self._cache.setdefault(("engine", index.key), index.index.of(len(self.labels), self.removed))
+            return DenseAnswers(view, queries)
         live, weights = self.live(""), index.weights
         if len(live.hidden):
             key = "trained", index.key
@@ -199,12 +206,58 @@ class LiveLabels:
     """
 
     record: Callable[[int, Change], None] | None = None
+    shared: SharedLabels | None = None  # where an engine holds the labels: changes are made there, and others' followed
 
     def __init__(self, state: LabelState, maker: Callable[[], LabelMaker]) -> None:
         self.state = state
         self._maker = maker
         self._lock = RLock()
         self._known: dict[str, int] | None = None  # uid -> id
+
+    def current(self) -> LabelState:
+        """Return the labels as they are now; where others change them too, after following them."""
+        if self.shared is not None and self.shared.is_ahead(self.state):
+            with self._lock:
+                self.shared.catch_up(self)
+        return self.state
+
+    def share(self, indexes: Indexes) -> None:
+        """Let the labels be those of an engine, if one of these indexes is there; follow it at once."""
+        table, self.shared = indexes.table, None
+        if table is not None:
+            shared = SharedLabels(table, indexes.columns())
+            with self._lock:
+                shared.catch_up(self)
+            self.shared = shared
+
+    def take(self, rows: Sequence[LabelRow], sequence: int) -> None:
+        """Make changes of others: labels as they are after change number ``sequence``, in the order of their ids."""
+        with self._lock:
+            after, known = LiveLabels(self.state, self._maker), len(self.state.labels)
+            new = [row for row in rows if row.id >= known]
+            if [row.id for row in new] != list(range(known, known + len(new))):
+                raise DataError("labels are missing between those of this model and new ones", remedy=_COPY)
+            after.add([row.text for row in new], [row.uid for row in new])
+            for row in rows:
+                if row.id < known and self.state.labels.uids[row.id] != row.uid:
+                    raise DataError(f"label {row.id:,} has the uid {row.uid!r} there, and another here", remedy=_COPY)
+                if row.id < known and self.state.labels.texts[row.id] != row.text:
+                    after.rename(row.uid, row.text)
+            after.remove([row.uid for row in rows if row.removed and row.id not in self.state.removed])
+            self.state = replace(after.state, sequence=sequence)
+            self.ids().update({row.uid: row.id for row in new})
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Let no other thread or process change labels meanwhile, and begin with the labels as they are now."""
+        with self._lock:
+            if self.shared is None:
+                yield
+                return
+            self._maker()  # may take long
+            with self.shared.changing():
+                self.shared.catch_up(self)
+                yield
 
     def find(self, uid: str) -> int:
         """Return the id of the label with this uid."""
@@ -224,7 +277,7 @@ class LiveLabels:
         _check_list(texts, "texts")
         for text in texts:
             _check_text(text)
-        with self._lock:
+        with self._changing():
             labels = self.state.labels
             names = self._new_uids(texts) if uids is None else self._check_uids(uids, len(texts))
             if not names:
@@ -240,7 +293,7 @@ class LiveLabels:
     def remove(self, uids: Sequence[str]) -> None:
         """Let no search find these labels any more."""
         _check_list(uids, "uids")
-        with self._lock:
+        with self._changing():
             ids = np.unique([self.find(uid) for uid in uids]).astype(np.int64)
             if len(ids) < len(uids):
                 raise DataError("duplicate uid among those to remove")
@@ -252,7 +305,7 @@ class LiveLabels:
     def rename(self, uid: str, text: str) -> None:
         """Give a label another text."""
         _check_text(text)
-        with self._lock:
+        with self._changing():
             label, labels = self.find(uid), self.state.labels
             texts = list(labels.texts)
             texts[label] = text
@@ -262,7 +315,9 @@ class LiveLabels:
             self._apply(state, Change("rename", {"uid": uid, "text": text}))
 
     def _apply(self, state: LabelState, change: Change) -> None:
-        if self.record is not None:
+        if self.shared is not None:
+            self.shared.write(state, change)
+        elif self.record is not None:
             self.record(state.sequence, change)
         self.state = state
 

@@ -176,7 +176,7 @@ class Model(OnHub):
         its beam keeps, which may be fewer than k. An empty text has no labels. ``tail`` overrides that of the model: it
         promotes rare labels, from 0 (not at all) to 1.
         """
-        state, cut = self.state, make_cut(self, k, goal=goal, precision=precision, heads=heads, tail=tail)
+        state, cut = self.live.current(), make_cut(self, k, goal=goal, precision=precision, heads=heads, tail=tail)
         best = self._search(state, texts, min(cut.k, len(state.labels)), heads, None, self.chosen_tail(tail))
         return as_predictions(cut.of(none_for_blank(best, texts)), state.labels)
 
@@ -193,11 +193,12 @@ class Model(OnHub):
 
         A fused model ranks what its heads propose (``predict.candidates`` each); for a larger k the others follow.
         """
-        return none_for_blank(self._search(self.state, texts, k, heads, exclude, self.chosen_tail(tail)), texts)
+        state = self.live.current()
+        return none_for_blank(self._search(state, texts, k, heads, exclude, self.chosen_tail(tail)), texts)
 
     def answers(self, texts: Sequence[str]) -> dict[str, Answers]:
         """Return the scores of each head for the texts."""
-        return self._answers_of(self.state, texts)
+        return self._answers_of(self.live.current(), texts)
 
     def _answers_of(self, state: LabelState, texts: Sequence[str]) -> dict[str, Answers]:
         return self._answers(state, self._queries(state, texts))
@@ -215,7 +216,7 @@ class Model(OnHub):
 
         Scores of id -1 are undefined. Everything is in memory at once: pass a block of texts.
         """
-        state = self.state
+        state = self.live.current()
         queries = self._queries(state, texts)
         answers = self._answers(state, queries)
         if heads in answers:
@@ -313,8 +314,8 @@ class Model(OnHub):
     def hiding(self, ids: Sequence[int] | NDArray[np.int64]) -> Model:
         """Return this model without some labels, in all searches; its labels no longer follow those of this one."""
         model = copy(self)
-        if len(ids):
-            model.live = LiveLabels(self.state.without(np.asarray(ids, dtype=np.int64)), lambda: self._maker)
+        state = self.state.without(np.asarray(ids, dtype=np.int64)) if len(ids) else self.state
+        model.live = LiveLabels(state, lambda: self._maker)
         return model
 
     def chosen_tail(self, tail: float | None) -> float:
@@ -368,10 +369,7 @@ class Model(OnHub):
     def build_index(
         self, kind: str = "auto", *, heads: str = "all", queries: Sequence[str] | None = None, **settings: Any
     ) -> dict[str, Choice]:
-        """Build and measure an index over the labels; searches use it from now on, and ``save`` saves it.
-
-        See :func:`~megalabel.model.index.build_index` for the settings.
-        """
+        """Build an index for all searches from now on; :func:`~megalabel.model.index.build_index` has the settings."""
         return build_index(self, kind, heads, queries, settings)
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False, texts: bool = True) -> None:
@@ -395,6 +393,7 @@ class Model(OnHub):
         parts, saved, changes = load_parts(folder, device, exact=exact)
         model = cls(*parts)
         model.live.replay(saved, changes)
+        model.live.share(model.indexes)
         model.tail = model.chosen_tail(tail)
         model.about = read_about(find_model(folder))
         return model

@@ -44,7 +44,7 @@ class Snapshot:
     @classmethod
     def of(cls, model: Model) -> Snapshot:
         """Take the labels as they are now."""
-        return cls(model, model.state)
+        return cls(model, model.live.current())
 
     def search(self, texts: Sequence[str], k: int, *, heads: str = "all", tail: float | None = None) -> TopK:
         """Return ids and scores [n, k] for texts, k at most the number of labels; ids are -1 beyond the last."""

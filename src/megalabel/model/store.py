@@ -29,7 +29,7 @@ from megalabel.model.card import check_card, check_heads, check_labels
 from megalabel.model.grown import fill_heads
 from megalabel.model.hashes import check_files, files_in, seal_of, sha256_of
 from megalabel.model.hub import download, hub_name
-from megalabel.model.index import INDEX, load_indexes
+from megalabel.model.index import INDEX, follow_labels, load_indexes
 from megalabel.model.journal import Change, read_changes
 from megalabel.model.stats import LabelStats
 from megalabel.model.train_rows import TrainRows
@@ -308,6 +308,11 @@ def _read_label_rows(place: Path) -> list[dict[str, Any]]:
             gone.update(places[uid] for uid in values["uids"])
         else:
             rows[places[values["uid"]]]["text"] = values["text"]
+    for label, uid, text, is_gone in follow_labels(place / INDEX, card.get("index", []), card.get("sequence", 0)):
+        if label >= len(rows):
+            rows.append({"id": label, "uid": uid, "text": text, "points": 0})
+        rows[label]["text"] = text
+        gone |= {label} if is_gone else set()
     return [row for row in rows if row["id"] not in gone]
 
 

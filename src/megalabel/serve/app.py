@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from megalabel._version import __version__
-from megalabel.errors import MegalabelError
+from megalabel.errors import EngineError, MegalabelError
 from megalabel.serve.annif import add_annif_routes
 from megalabel.serve.engine import Engine
 from megalabel.serve.middleware import RequestGuard
@@ -90,6 +90,8 @@ def _add_exception_handlers(app: FastAPI) -> None:
         return Problem(error.status_code, str(error.detail), headers=error.headers).response()
 
     async def on_megalabel_error(_: Request, error: Exception) -> Response:
+        if isinstance(error, EngineError):
+            return Problem(503, str(error), code="unavailable", headers={"Retry-After": "5"}).response()
         return Problem(422, str(error)).response()
 
     app.add_exception_handler(RequestValidationError, on_validation_error)

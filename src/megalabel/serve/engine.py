@@ -130,9 +130,9 @@ class Engine:
                     422, f"at most {limit:,} labels can be added while the server runs; see megalabel serve --max-added"
                 )
             new_uids = self.model.add_labels(texts, uids)
-            first = len(self.model.labels) - len(new_uids)
-            pairs = enumerate(zip(new_uids, texts, strict=True), start=first)
-            return {"labels": [{"id": label, "uid": uid, "text": text} for label, (uid, text) in pairs]}
+            ids = self.model.live.ids()
+            pairs = zip(new_uids, texts, strict=True)
+            return {"labels": [{"id": ids[uid], "uid": uid, "text": text} for uid, text in pairs]}
 
         return self._change(work)
 
