@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = ["SPLITS", "Features"]
+__all__ = ["SPLITS", "Features", "piece_pattern"]
 
 SPLITS = ("scripts", "spaces")  # where words end
 _VERSION = 1  # of the assignment of rows
@@ -83,7 +83,7 @@ class Features:
 
     def _chunk(self, texts: Sequence[str]) -> Tokens:
         """Compute the features of every distinct piece once, then arrange them text by text."""
-        cut = _pieces(self.split)
+        cut = piece_pattern(self.split)
         rows = [cut.findall(text) for text in texts]
         numbers = {piece: number for number, piece in enumerate(dict.fromkeys(chain.from_iterable(rows)))}
         distinct = _Pieces(self, list(numbers))
@@ -209,7 +209,7 @@ class _Pieces:
 
 
 @cache
-def _pieces(split: str) -> re.Pattern[str]:
+def piece_pattern(split: str) -> re.Pattern[str]:
     """Return what finds the words and runs of a text, and its punctuation marks one by one."""
     if split == "spaces":
         return re.compile(rf"[^\s{_MARKS}]+|[{_MARKS}]")

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory", "MemorySettings"]
 
+TWINS = 14  # rows equal to a query that are looked for
+EQUAL = 1 - 1e-5  # cosine of two texts with the same features, rounded
 _EMPTY = "call fit with the training rows first"
 
 
@@ -157,7 +159,10 @@ class Memory(FittedHead):
         self, queries: sparse.csr_matrix | NDArray[np.float32], *, rows: NDArray[np.int64] | None = None
     ) -> sparse.csr_matrix:
         """Return [Q, L] float32 with every label that has a score, columns sorted; ``rows`` as in ``search``."""
-        nearest = self.search(queries, self.neighbours, rows=rows)
+        return self._scores(self.search(queries, self.neighbours, rows=rows))
+
+    def _scores(self, nearest: TopK) -> sparse.csr_matrix:
+        """Return the scores [Q, L] that the nearest rows vote for."""
         scores = sparse.csr_matrix(self._votes(nearest, self.targets_.shape[0]) @ self.targets_)
         scores.sort_indices()
         return scores
@@ -174,11 +179,18 @@ class Memory(FittedHead):
     def answers(self, queries: Queries, live: Live) -> Answers:
         """Let the neighbours vote; the texts of added labels are neighbours too."""
         features = queries.features(self.features)
-        return StoredAnswers(self.scores(features) if live.unchanged else self._live_scores(features, live))
+        nearest = self._others(features) if queries.seen else self.search(features, self.neighbours)
+        return StoredAnswers(self._scores(nearest) if live.unchanged else self._live_scores(features, nearest, live))
 
-    def _live_scores(self, queries: Any, live: Live) -> sparse.csr_matrix:
-        """Return :meth:`scores` with the texts of added labels as further train rows."""
-        nearest = self.search(queries, self.neighbours)
+    def _others(self, queries: Any) -> TopK:
+        """Return the nearest rows without those equal to the query: itself, if it was trained on, and its twins."""
+        nearest = self.search(queries, self.neighbours + TWINS)
+        order = np.argsort(nearest.scores > EQUAL, axis=1, kind="stable")[:, : self.neighbours]
+        ids, scores = (np.take_along_axis(part, order, axis=1) for part in (nearest.ids, nearest.scores))
+        return TopK(np.where(scores > EQUAL, -1, ids), np.where(scores > EQUAL, np.float32(-np.inf), scores))
+
+    def _live_scores(self, queries: Any, nearest: TopK, live: Live) -> sparse.csr_matrix:
+        """Return :meth:`scores`, given the nearest rows, with the texts of added labels as further train rows."""
         points = self.targets_.shape[0]
         added = np.flatnonzero(live.added)
         if len(added):

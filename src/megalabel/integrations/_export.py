@@ -9,14 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import orjson
+import torch
 
-from megalabel.encoders import TransformerEncoder
+from megalabel.encoders import BagEncoder, TransformerEncoder
+from megalabel.encoders._arrays import write_tensors
 from megalabel.errors import SettingError, nearest
 from megalabel.files import writing
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from torch import Tensor
 
     from megalabel.heads import DenseHead
     from megalabel.model import Model
@@ -24,34 +29,44 @@ if TYPE_CHECKING:
 __all__ = ["DualTower", "quiet"]
 
 _RECIPES = "export a recipe with encoder.kind: transformer: dexml, dexml-hnm, depsl, unidec"
+VECTORS = "labels.safetensors"  # vectors of the labels of labels.jsonl.gz, in its order
 
 
 @dataclass(frozen=True)
 class DualTower:
-    """A transformer, a head whose label vectors come from label texts alone, and the lengths in tokens."""
+    """An encoder, a head whose label vectors come from label texts, and the lengths in tokens.
+
+    The vectors of trained labels may have learnt corrections; they are written beside the encoder then.
+    """
 
     name: str
-    encoder: TransformerEncoder
+    encoder: TransformerEncoder | BagEncoder
     head: DenseHead
-    query_length: int
+    query_length: int  # 0: no limit
     label_length: int
     left_behind: list[str]  # parts of the model that are not exported
 
     @classmethod
-    def of(cls, model: Model, head: str | None = None) -> DualTower:
-        """Return the dual tower of a model; the first head with ``kind: text`` unless one is named."""
+    def of(cls, model: Model, head: str | None = None, *, bags: bool = False) -> DualTower:
+        """Return the dual tower of a model; the first head with ``kind: text`` unless one is named.
+
+        Without one, the first with ``kind: text_free``. ``bags`` tells whether its encoder may be a bag.
+        """
         network, recipe = model.network, model.recipe
         texts = [name for name, part in recipe.heads.items() if part.text_only]
+        texts += [name for name, part in recipe.heads.items() if part.corrects_text]
         if head is not None and head not in model.heads:
             raise SettingError(f"this model has no head {head!r}", remedy=nearest(head, texts or model.heads))
         if not texts or head not in (None, *texts):
             what = "this model has no head" if head is None else f"the head {head!r} is not one"
             remedy = f"choose one of: {', '.join(texts)}" if texts else "train a recipe that has one, such as dexml"
-            raise SettingError(f"{what} whose label vectors come from texts alone (kind: text)", remedy=remedy)
+            raise SettingError(
+                f"{what} whose label vectors come from texts alone (kind: text, text_free)", remedy=remedy
+            )
         chosen = texts[0] if head is None else head
         name = network.query_encoder(chosen)
         encoder, settings = network.encoders[name], recipe.encoders[name]
-        if not isinstance(encoder, TransformerEncoder):
+        if not isinstance(encoder, (TransformerEncoder, BagEncoder) if bags else TransformerEncoder):
             raise SettingError(f"a {settings.kind} encoder has features that no standard module holds", remedy=_RECIPES)
         if network.label_encoder(chosen) != name:
             raise SettingError(f"the head {chosen!r} has two encoders; only one can be exported", remedy=_RECIPES)
@@ -61,8 +76,8 @@ class DualTower:
             chosen,
             encoder,
             network.head(chosen),
-            settings.query_length or encoder.max_length,
-            settings.label_length or encoder.max_length,
+            settings.query_length or encoder.max_length or 0,
+            settings.label_length or encoder.max_length or 0,
             _left_behind(model, chosen),
         )
 
@@ -72,7 +87,7 @@ class DualTower:
         return self.head.query_matrix is None and self.query_length == self.label_length
 
     def write_about(self, folder: Path, model: Model, **more: object) -> None:
-        """Write export.json, which describes the folder, and labels.jsonl.gz (uid, text)."""
+        """Write export.json, which describes the folder, labels.jsonl.gz (uid, text), and learnt label vectors."""
         about = {
             "head": self.name,
             "dim": self.head.dim,
@@ -90,6 +105,19 @@ class DualTower:
             for label, (uid, text) in enumerate(zip(state.labels.uids, state.labels.texts, strict=True)):
                 if label not in removed:
                     out.write(orjson.dumps({"uid": uid, "text": text}, option=orjson.OPT_APPEND_NEWLINE))
+        if self.head.settings.corrects_text:
+            alive = np.setdiff1d(np.arange(len(state.labels)), state.removed)
+            write_tensors(folder / VECTORS, {"vectors": _label_vectors(model, self.name)[alive]})
+
+
+def _label_vectors(model: Model, name: str) -> Tensor:
+    """Return the vectors [L, d] of all labels by a head, those added or renamed after training among them."""
+    state, trained = model.state, model.label_side()[name].vectors.cpu()
+    vectors = torch.zeros(len(state.labels), trained.shape[1])
+    vectors[: len(trained)] = trained
+    if len(state.rows):
+        vectors[torch.from_numpy(state.rows.ids)] = state.folded({name: 1.0})[:, : trained.shape[1]].cpu()
+    return vectors
 
 
 def _left_behind(model: Model, chosen: str) -> list[str]:
@@ -99,6 +127,16 @@ def _left_behind(model: Model, chosen: str) -> list[str]:
         parts.append(f"bias of head {chosen}")
     if model.fusion is not None:
         parts.append("fusion")
+    network = model.network
+    encoder, settings = (
+        network.encoders[network.query_encoder(chosen)],
+        model.recipe.encoders[network.query_encoder(chosen)],
+    )
+    if isinstance(encoder, BagEncoder):
+        parts += ["word pairs of the bag"] if encoder.bigrams else []
+        limits = (settings.query_length, settings.label_length, encoder.max_length)
+        parts += ["the largest number of features of a text"] if any(limits) else []
+        parts.append("words that are not in the training texts, but for their subwords")
     return parts
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from megalabel.encoders import BagEncoder, TransformerEncoder
 from megalabel.encoders.spectral import over_spectral_norm
 from megalabel.errors import MissingExtraError, SettingError, WriteError
 from megalabel.files import check_target, writing_folder
 from megalabel.heads.dense.projections import GeluResidual, ResidualIdentity
 from megalabel.integrations._export import DualTower, quiet
+from megalabel.integrations._static import static_embedding
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from os import PathLike
     from pathlib import Path
 
@@ -37,18 +41,23 @@ def export_sentence_transformers(
     ``encode`` those of queries. All are computed in float32. The folder also holds export.json,
     which lists what is not exported, and the labels (labels.jsonl.gz).
 
+    A bag becomes a static embedding: a table of word vectors, which gives the same vectors for texts of known words,
+    but for word pairs. Label vectors with learnt corrections are in labels.safetensors.
+
     Args:
-        model: a trained model with a transformer encoder.
+        model: a trained model with a transformer or a bag as its encoder.
         folder: where to write.
-        head: a head of kind text; by default the first.
+        head: a head of kind text or text_free; by default the first of kind text.
         overwrite: replace a folder that is not empty.
     """
     if find_spec("sentence_transformers") is None:
         raise MissingExtraError("sentence-transformers", extra="hf", what="export to sentence-transformers")
     if find_spec("sentence_transformers.base") is None:
         raise SettingError("this sentence-transformers is too old", remedy="pip install 'sentence-transformers>=6'")
-    tower = DualTower.of(model, head)
-    if tower.encoder.layers > 1:
+    tower = DualTower.of(model, head, bags=True)
+    if isinstance(tower.encoder, BagEncoder):
+        _check_bag(tower, tower.encoder)
+    elif tower.encoder.layers > 1:
         raise SettingError(
             "sentence-transformers has no module that pools several layers side by side",
             remedy="export --to onnx, or train with encoder.options.layers: 1",
@@ -60,23 +69,32 @@ def export_sentence_transformers(
                            remedy="export --to onnx")  # fmt: skip
     check_target(folder, overwrite=overwrite)
     with writing_folder(folder, overwrite=overwrite) as target, quiet():
-        _write(tower, target)
+        _write(tower, target, model)
         tower.write_about(target, model, to="sentence-transformers", routes=not tower.tied)
     return tower
 
 
-def _write(tower: DualTower, folder: Path) -> None:
+def _check_bag(tower: DualTower, encoder: BagEncoder) -> None:
+    """Refuse a bag whose vectors a table of words cannot give: it gives them without their length."""
+    if not tower.head.search_normalise or encoder.activation != "none" or tower.head.settings.projection != "none":
+        raise SettingError(
+            f"the head {tower.name!r} reads the length of a bag's vectors, which a static embedding does not keep",
+            remedy=f"train with heads.{tower.name}.normalise: true, projection: none and encoder activation: none",
+        )
+
+
+def _write(tower: DualTower, folder: Path, model: Model) -> None:
     """Save the modules."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Router
 
     similarity = "cosine" if tower.head.search_normalise else "dot"
-    label = _modules(tower, tower.label_length)
+    label = _modules(tower, tower.label_length, model)
     if tower.tied:
         whole = SentenceTransformer(modules=label, similarity_fn_name=similarity, device="cpu")
     else:
         shared = None if tower.query_length != tower.label_length else label
-        query = _modules(tower, tower.query_length, query=True, shared=shared)
+        query = _modules(tower, tower.query_length, model, query=True, shared=shared)
         router = Router.for_query_document(query, label, default_route="query")
         whole = SentenceTransformer(modules=[router], similarity_fn_name=similarity, device="cpu")
     try:
@@ -85,13 +103,20 @@ def _write(tower: DualTower, folder: Path) -> None:
         raise WriteError(f"could not write the model ({str(error).splitlines()[0]})", path=folder) from error
 
 
-def _modules(tower: DualTower, length: int, *, query: bool = False, shared: list[Any] | None = None) -> list[Any]:
+def _modules(
+    tower: DualTower, length: int, model: Model, *, query: bool = False, shared: list[Any] | None = None
+) -> list[Any]:
     """Return the modules of one side; those up to the head's projection can be shared with the other side."""
     from sentence_transformers.base.modules import Normalize
 
     encoder, head = tower.encoder, tower.head
-    if shared is None:
-        modules = [*_transformer(tower, length)]
+    if shared is None and isinstance(encoder, BagEncoder):
+        modules = [static_embedding(encoder, _known_texts(model))]
+        if encoder.layer is not None:
+            modules.append(_dense(encoder.layer, None, nn.ReLU(), use_residual=True))
+    elif shared is None:
+        assert isinstance(encoder, TransformerEncoder)
+        modules = [*_transformer(encoder, length)]
         modules += [] if encoder.project is None else [_dense(encoder.project)]
         modules += _projection(head)
     else:
@@ -101,13 +126,17 @@ def _modules(tower: DualTower, length: int, *, query: bool = False, shared: list
     return [*modules, Normalize()] if head.search_normalise else modules
 
 
-def _transformer(tower: DualTower, length: int) -> list[Any]:
+def _known_texts(model: Model) -> Iterable[str]:
+    """Return the texts of labels and, where they were saved, of training."""
+    return chain(model.labels.texts, () if model.train_rows is None else model.train_rows.texts)
+
+
+def _transformer(encoder: TransformerEncoder, length: int) -> list[Any]:
     """Return Transformer and Pooling, loaded from a temporary folder of plain weights."""
     from tempfile import TemporaryDirectory
 
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    encoder = tower.encoder
     with TemporaryDirectory() as plain:
         encoder.save(plain)
         part = Transformer(plain, model_kwargs={"local_files_only": True, "use_safetensors": True})

@@ -39,6 +39,7 @@ class QueryTexts:
     texts: Sequence[str]
     network: Network
     fitted: Fitted
+    seen: bool = False
     _features: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
