@@ -62,7 +62,7 @@ __all__ = ["Teacher", "train", "train_rank", "validate"]
 
 
 class Teacher(Protocol):
-    """What a training can learn from beside the true labels; see :func:`megalabel.distil.distil`."""
+    """What a training can learn from beside the true labels; see :func:`megalabel.distiller.distil`."""
 
     identity: str  # of model and settings: a run is resumed with the same
 

@@ -33,6 +33,7 @@ def soften(
     answers: sparse.csr_matrix,
     *,
     weight: float = 0.5,
+    least: float = 0.0,
     label_texts: bool = True,
 ) -> Dataset:
     r"""Mix the train targets with a teacher's probabilities, and add label texts as train rows with these alone.
@@ -52,6 +53,7 @@ def soften(
         places: the row of each text in ``answers``.
         answers: [n, L] probabilities in (0, 1].
         weight: w, from 0 (true labels alone) to 1 (the teacher alone).
+        least: a smaller probability counts as 0.
         label_texts: add label texts.
 
     >>> from megalabel import Dataset
@@ -66,13 +68,14 @@ def soften(
     if answers.shape[1] != len(data.labels):
         raise DataError(f"the teacher answers with {answers.shape[1]:,} labels, {data.name} has {len(data.labels):,}")
     hidden = np.empty(0, dtype=np.int64)
+    kept = np.where(answers.data < least, np.float32(0), answers.data)
+    answers = sparse.csr_matrix((kept, answers.indices, answers.indptr), shape=answers.shape)
     if data.val is not None:
         items = match_items(data.val, data.labels)
         hidden = np.unique(items[items >= 0])
         allowed = np.ones(len(data.labels), dtype=np.float32)
         allowed[hidden] = 0
-        answers = sparse.csr_matrix(answers @ sparse.diags(allowed))
-        answers.eliminate_zeros()
+        answers = sparse.csr_matrix(answers @ sparse.diags(allowed), dtype=np.float32)
     train = data.train
     known = answers[[places[text] for text in train.texts]]
     mixed = sparse.csr_matrix(train.targets * (1 - weight) + known * weight, dtype=np.float32)

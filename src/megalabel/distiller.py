@@ -12,7 +12,7 @@ from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scipy import sparse
 
@@ -48,6 +48,7 @@ class DistilSettings:
 
     weight: float = 0.5
     top: int = 30
+    least: float = 0.4
     label_texts: bool = True
 
     def __post_init__(self) -> None:
@@ -55,6 +56,8 @@ class DistilSettings:
             raise SettingError(f"weight must lie in 0 to 1, not {self.weight}", remedy="try 0.5")
         if self.top < 1:
             raise SettingError(f"top must be at least 1, not {self.top}", remedy="try 30")
+        if not 0 <= self.least < 1:
+            raise SettingError(f"least must be at least 0 and below 1, not {self.least}", remedy="try 0.4")
 
 
 def distil(
@@ -66,6 +69,7 @@ def distil(
     changes: Sequence[str] = (),
     weight: float = DistilSettings.weight,
     top: int = DistilSettings.top,
+    least: float = DistilSettings.least,
     label_texts: bool = DistilSettings.label_texts,
     seed: int | None = None,
     resume: bool = False,
@@ -79,8 +83,7 @@ def distil(
 
     .. math:: y' = (1 - w) \, y + w \, p
 
-    with y the true labels (see :func:`megalabel.augment.soften.soften`). Candidates of the teacher that are not true
-    have small targets: they are what the student is told apart from. Its encoder starts from the teacher's, if the
+    with y the true labels (see :func:`megalabel.augment.soften.soften`). Its encoder starts from the teacher's, if the
     teacher has one of its kind.
 
     Args:
@@ -91,6 +94,7 @@ def distil(
         changes: ``key=value`` changes to it, such as ``encoder.options.dim=128``.
         weight: w, from 0 (true labels alone) to 1 (the teacher alone).
         top: candidates of the teacher for each text.
+        least: a candidate with a smaller probability is no target: the student is told that it is wrong.
         label_texts: the teacher answers label texts too.
         seed: replaces the recipe's seed.
         resume: continue a run in ``out``; what the teacher answered is not asked again.
@@ -106,7 +110,7 @@ def distil(
     >>> student.heads, student.encode(["a text"]).shape == (1, student.network.head("labels").dim)
     (['labels'], True)
     """
-    settings = DistilSettings(weight, top, label_texts)
+    settings = DistilSettings(weight, top, least, label_texts)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SettingError("a model is distilled by one process", remedy="start it without torchrun")
     place = find_model(run)
@@ -142,11 +146,14 @@ def student_recipe(teacher: Model, name: str, changes: Sequence[str] = ()) -> Re
     return wanted
 
 
-def _like(trained: Mapping[str, object], options: Mapping[str, object]) -> list[str]:
-    """Return the changes that give an encoder the settings of a trained one."""
-    kept = {"bigrams", "seed", "dropout", "thin"}
+def _like(trained: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
+    """Return the changes that give an encoder the settings of a trained one, and its tokens."""
+    kept = {"bigrams", "seed", "dropout", "thin", *(() if trained.get("characters") else ("ngrams",))}
     same = {name: value for name, value in trained.items() if name in options and name not in kept}
-    return [f"encoder.options.{name}={json.dumps(value)}" for name, value in same.items() if value is not None]
+    changes = [f"encoder.options.{name}={json.dumps(value)}" for name, value in same.items() if value is not None]
+    source = trained["source"]
+    known = source is None or source == "minilm" or Path(source).is_dir()  # a folder may be gone since
+    return [*changes, f"encoder.source={json.dumps(source)}"] if known else changes
 
 
 def teacher_data(teacher: Model, place: Path) -> Dataset:
@@ -213,10 +220,12 @@ class _Teacher:
 
     @cached_property
     def identity(self) -> str:
-        """A hash of the saved model and of the settings."""
-        digest = blake2b((self.place / "model.json").read_bytes(), digest_size=16)
-        digest.update(json.dumps(asdict(self.settings), sort_keys=True).encode())
-        return digest.hexdigest()
+        """A hash of the saved model, and the settings."""
+        return f"{self._model} {json.dumps(asdict(self.settings), sort_keys=True)}"
+
+    @cached_property
+    def _model(self) -> str:
+        return blake2b((self.place / "model.json").read_bytes(), digest_size=16).hexdigest()
 
     def start(self, encoders: Mapping[str, nn.Module]) -> None:
         """Give each encoder the weights of one of the teacher's, that of its queries first, if one fits."""
@@ -233,7 +242,7 @@ class _Teacher:
         """Return the set with the teacher's answers in its targets."""
         places, answers = self._answers(data)
         chosen = self.settings
-        soft = soften(data, places, answers, weight=chosen.weight, label_texts=chosen.label_texts)
+        soft = soften(data, places, answers, weight=chosen.weight, least=chosen.least, label_texts=chosen.label_texts)
         more, cells = len(soft.train) - len(data.train), soft.train.targets.nnz / len(soft.train)
         self.say(f"{len(data.train):,} train texts and {more:,} label texts, with {cells:.1f} soft labels each")
         return soft
@@ -245,7 +254,7 @@ class _Teacher:
             digest = blake2b(digest_size=16)
             for text in texts:
                 digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
-            known = {"teacher": self.identity, "texts": digest.hexdigest()}
+            known = {"model": self._model, "top": self.settings.top, "texts": digest.hexdigest()}
             answers = self._kept(known)
             if answers is None:
                 model = Model.load(self.place, device=self.device, exact=True)
@@ -255,7 +264,7 @@ class _Teacher:
             self._asked = {text: row for row, text in enumerate(texts)}, answers
         return self._asked
 
-    def _kept(self, known: Mapping[str, str]) -> sparse.csr_matrix | None:
+    def _kept(self, known: Mapping[str, Any]) -> sparse.csr_matrix | None:
         """Return the answers that an interrupted run has kept, if they are to the same question."""
         folder = self.folder / TEACHER
         if not folder.is_dir():
