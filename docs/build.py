@@ -246,8 +246,10 @@ def distil() -> str:
         if row["name"] == "UniDEC" and row["seed"] == 0:
             peers.setdefault(row["data"], {})["UniDEC"] = row["metrics"]["all"]
     for data in {row["data"] for row in stored["rows"]}:
-        rows: Any = result(f"quality/{data}")
-        peers.setdefault(data, {})["XR-Linear"] = next(row for row in rows if row["system"] == "XR-Linear")
+        rows: Any = result(f"quality/{data}") if (ROOT / "results" / "quality" / f"{data}.json").exists() else []
+        for row in rows:
+            if row["system"] == "XR-Linear":
+                peers.setdefault(data, {})["XR-Linear"] = row
     return distil_text(stored, peers, table, where(stored))
 
 

@@ -136,7 +136,8 @@ def student_recipe(teacher: Model, name: str, changes: Sequence[str] = ()) -> Re
     """
     plain = load_recipe(name, changes)
     first = teacher.network.encoders[teacher.network.default]
-    like = [] if plain.encoder.kind != first.kind else _like(first.config(), plain.encoder.options.model_dump())
+    config: dict[str, Any] = first.config()  # type: ignore[operator]
+    like = [] if plain.encoder.kind != config["kind"] else _like(config, plain.encoder.options.model_dump())
     wanted = load_recipe(name, [*like, *changes])
     heads = wanted.heads.values()
     if wanted.stages or wanted.predict.fused or wanted.predict.cascade is not None or wanted.fitted_heads:
@@ -166,8 +167,8 @@ def teacher_data(teacher: Model, place: Path) -> Dataset:
         remedy = "give the data set that it was trained on: --data D"
         raise DataError("this model was saved without its training texts", path=place, remedy=remedy)
     labels, stats = state.labels, state.stats
-    targets = sparse.csr_matrix(rows.targets, copy=True)
-    targets.resize(len(rows.texts), len(labels))  # labels added later have no rows
+    parts, shape = rows.targets, (len(rows.texts), len(labels))  # labels added later have no rows
+    targets = sparse.csr_matrix((parts.data, parts.indices, parts.indptr), shape=shape)
     split = Split(list(rows.texts), targets, [f"trn-{row}" for row in range(len(rows.texts))], rows.filter)
     data = Dataset(split, split, labels, name=str(teacher.about.get("data") or "its data"), propensity=stats.propensity)
     return hold_out_rows(data, rows.held.tolist())
@@ -194,6 +195,12 @@ def _remove_labels(student: Model, gone: Sequence[str], folder: Path, say: Calla
         student.remove_labels(gone)
         with changing(folder / "model", say):
             student.save(folder / "model", overwrite=True)
+
+
+def _take_over(encoder: nn.Module, folder: Path) -> bool:
+    """Give an encoder the weights of a saved one, if they fit."""
+    taken: bool = encoder.take_over(load_encoder(folder))  # type: ignore[operator]
+    return taken
 
 
 @dataclass
@@ -232,7 +239,7 @@ class _Teacher:
         names = [path.name for path in sorted((self.place / ENCODERS).iterdir())]
         names.sort(key=lambda name: name != self.default)
         for name, encoder in encoders.items():
-            taken = any(encoder.take_over(load_encoder(self.place / ENCODERS / each)) for each in names)  # type: ignore[operator]
+            taken = any(_take_over(encoder, self.place / ENCODERS / each) for each in names)
             if not self._told:
                 how = "starts from the teacher's" if taken else "starts afresh: the teacher has none that fits"
                 self.say(f"the encoder {name} {how}")

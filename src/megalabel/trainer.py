@@ -64,7 +64,10 @@ __all__ = ["Teacher", "train", "train_rank", "validate"]
 class Teacher(Protocol):
     """What a training can learn from beside the true labels; see :func:`megalabel.distiller.distil`."""
 
-    identity: str  # of model and settings: a run is resumed with the same
+    @property
+    def identity(self) -> str:
+        """Of model and settings: a run is resumed with the same."""
+        ...
 
     def teach(self, data: Dataset) -> Dataset:
         """Return the set with what the teacher says of its train rows in their targets."""

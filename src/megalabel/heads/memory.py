@@ -185,9 +185,10 @@ class Memory(FittedHead):
     def _others(self, queries: Any) -> TopK:
         """Return the nearest rows without those equal to the query: itself, if it was trained on, and its twins."""
         nearest = self.search(queries, self.neighbours + TWINS)
-        order = np.argsort(nearest.scores > EQUAL, axis=1, kind="stable")[:, : self.neighbours]
-        ids, scores = (np.take_along_axis(part, order, axis=1) for part in (nearest.ids, nearest.scores))
-        return TopK(np.where(scores > EQUAL, -1, ids), np.where(scores > EQUAL, np.float32(-np.inf), scores))
+        equal = nearest.scores > EQUAL
+        order = np.argsort(equal, axis=1, kind="stable")[:, : self.neighbours]
+        ids, scores = np.where(equal, -1, nearest.ids), np.where(equal, np.float32(-np.inf), nearest.scores)
+        return TopK(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
 
     def _live_scores(self, queries: Any, nearest: TopK, live: Live) -> sparse.csr_matrix:
         """Return :meth:`scores`, given the nearest rows, with the texts of added labels as further train rows."""

@@ -82,6 +82,12 @@ class DualTower:
         )
 
     @property
+    def transformer(self) -> TransformerEncoder:
+        """The encoder, where it cannot be a bag."""
+        assert isinstance(self.encoder, TransformerEncoder)
+        return self.encoder
+
+    @property
     def tied(self) -> bool:
         """Whether queries and labels are encoded in the same way."""
         return self.head.query_matrix is None and self.query_length == self.label_length

@@ -76,8 +76,12 @@ class _Graph(nn.Module):
         super().__init__()
         self.transformer: nn.Module = transformer
         self.head: DenseHead = tower.head
-        self.project = tower.encoder.project
-        self.pool, self.states, self.layers = tower.encoder._pool, tower.encoder._states, tower.encoder._plain_layers
+        self.project = tower.transformer.project
+        self.pool, self.states, self.layers = (
+            tower.transformer._pool,
+            tower.transformer._states,
+            tower.transformer._plain_layers,
+        )
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
@@ -92,13 +96,13 @@ def _write_graph(tower: DualTower, path: Path) -> None:
     from transformers import AutoModel
 
     with TemporaryDirectory() as plain, quiet():
-        tower.encoder.save(plain)
+        tower.transformer.save(plain)
         transformer = AutoModel.from_pretrained(
             plain, attn_implementation="eager", use_safetensors=True, local_files_only=True
         )
-        mode, device = tower.head.training, next(tower.encoder.parameters()).device
+        mode, device = tower.head.training, next(tower.transformer.parameters()).device
         graph = _Graph(tower, transformer.float().to(device)).eval()
-        ids = torch.full((2, 3), tower.encoder._pad, dtype=torch.int64, device=device)
+        ids = torch.full((2, 3), tower.transformer._pad, dtype=torch.int64, device=device)
         axes = {0: "batch", 1: "length"}
         try:
             torch.onnx.export(
@@ -132,7 +136,7 @@ def _quantise(folder: Path) -> None:
 
 def _write_tokenizer(tower: DualTower, folder: Path) -> None:
     """Write the tokenizer, set to truncate and pad."""
-    encoder = tower.encoder
+    encoder = tower.transformer
     tokenizer = type(encoder.tokenizer).from_str(encoder.tokenizer.to_str())
     tokenizer.enable_truncation(tower.query_length)
     pad = tokenizer.id_to_token(encoder._pad)

@@ -57,6 +57,6 @@ def teach(model: Model, texts: Sequence[str], top: int, fusion: FusedScores) -> 
             step(len(block))
     if not parts:
         raise DataError("there are no texts to ask the teacher about")
-    answers = sparse.csr_matrix(sparse.vstack(parts))
-    answers.sort_indices()
-    return answers
+    probabilities = sparse.csr_matrix(sparse.vstack(parts))
+    probabilities.sort_indices()
+    return probabilities
