@@ -39,6 +39,12 @@ def test_weight_0_leaves_the_true_labels_and_1_the_teacher(data):
     assert alone.train.targets.toarray().tolist() == [[0.5, 0, 0.25]] * 3
 
 
+def test_a_small_probability_is_none(data):
+    soft = soften(data, *answers_of(data, [0.5, 0, 0.25]), least=0.3)
+    assert soft.train.targets[0].toarray().tolist() == [[0.75, 0, 0]]
+    assert soft.train.targets[4].toarray().tolist() == [[0.5, 0, 1]] and soft.train.targets.data.all()
+
+
 def test_filter_pairs_take_no_probability(data):
     filtered = data.replace(train=data.train.filtering(np.array([[0, 2]])))
     soft = soften(filtered, *answers_of(filtered, [0.5, 0, 0.25]))
