@@ -10,6 +10,7 @@ METRICS = ["P@1", "P@5", "PSP@1", "PSP@5", "coverage@5"]
 PUBLISHED = ("LF-AmazonTitles-131K", "LF-AmazonTitles-1.3M")
 MINILM = ", MiniLM"  # ends the names of rows with the published recipe over MiniLM
 SETS = ["debian-related", "wordnet-related", "eurlex57k-titles", "pydocs"]
+FLAGSHIP = "auto"
 
 
 def choices_text(table: Table) -> str:
@@ -20,8 +21,12 @@ def choices_text(table: Table) -> str:
     return table(list(COLUMNS), rows)
 
 
-def measured_text(table: Table, stored: dict[str, Any], where: str) -> str:
-    """Return one table for each data set, the best P@1 first, with the published P@1 beside it."""
+def measured_text(table: Table, stored: dict[str, Any], quality: dict[str, list[dict[str, Any]]], where: str) -> str:
+    """Return one table for each data set, the best P@1 first, with the published P@1 beside it.
+
+    ``quality`` has the rows of the benchmark of quality by data set: the flagship stands in the table with those where
+    the study of systems has not run it.
+    """
     rows = stored["rows"]
     names = sorted({row["data"] for row in rows}, key=lambda name: (*SETS, name).index(name))
     parts = []
@@ -29,8 +34,12 @@ def measured_text(table: Table, stored: dict[str, Any], where: str) -> str:
         own = [row for row in rows if row["data"] == name and row["name"].endswith(MINILM) is minilm]
         if not own:
             continue
-        systems = sorted({row["name"] for row in own}, key=lambda system: -_mean(own, system, "all", "P@1"))
-        lines = [line for system in systems for line in _lines([row for row in own if row["name"] == system])]
+        groups = [[row for row in own if row["name"] == system] for system in {row["name"] for row in own}]
+        ranked = [(_mean(group, "P@1"), _lines(group)) for group in groups]
+        borrowed = [row for row in quality.get(name, ()) if row["system"] == FLAGSHIP and not minilm]
+        if borrowed and not any(row["name"] == FLAGSHIP for row in own):
+            ranked.append((sum(row["P@1"] for row in borrowed) / len(borrowed), [_borrowed_line(borrowed)]))
+        lines = [line for _, group in sorted(ranked, key=lambda each: -each[0]) for line in group]
         columns = ["system", *METRICS, "epochs", "training, CPU s", "MiB", *(f"published P@1, {s}" for s in PUBLISHED)]
         seeds = sorted({row["seed"] for row in own})
         minutes = next((row["cpu_minutes"] for row in own if "cpu_minutes" in row), None)
@@ -46,10 +55,10 @@ def order_text(table: Table, stored: dict[str, Any]) -> str:
     figures = {name: _published(recipe)[0] for name, recipe in published.items()}
     figures = {name: float(figure) for name, figure in figures.items() if figure != "-"}
     names = sorted(figures, key=lambda name: -figures[name])
-    own = {data: [row for row in stored["rows"] if row["data"] == data] for data in SETS}
+    own_rows = {data: [row for row in stored["rows"] if row["data"] == data] for data in SETS}
     means = {
-        data: {name: _mean(rows, name, "all", "P@1") for name in names if name in {row["name"] for row in rows}}
-        for data, rows in own.items()
+        data: {name: _mean(own, "P@1") for name in names if (own := [row for row in rows if row["name"] == name])}
+        for data, rows in own_rows.items()
     }
     means = {data: values for data, values in means.items() if len(values) > 2}
     places = {data: _places(values) for data, values in means.items()}
@@ -78,7 +87,7 @@ def stages_text(table: Table, stored: dict[str, Any]) -> str:
                 continue
             parts = [_stage_curves(row) for row in own]
             validation = [sum(max(part[at]) for part in parts) / len(parts) for at in (0, -1)]
-            heads = [_mean(own, name, head, "P@1") if head in own[0]["metrics"] else None for head in ("dual", "all")]
+            heads = [_mean(own, "P@1", head) if head in own[0]["metrics"] else None for head in ("dual", "all")]
             cells = [f"{value:.2f}" if value is not None else "-" for value in (*validation, *heads)]
             lines.append([name, data, *cells, f"{_positives_per_label(own[0]):.1f}"])
     head = ["first stage, validation", "all stages, validation", "dual encoder alone, test", "all heads, test"]
@@ -139,9 +148,19 @@ def _figure(values: list[float]) -> str:
     return f"{mean:.1f} ± {spread:.1f}"
 
 
-def _mean(rows: list[dict[str, Any]], system: str, head: str, metric: str) -> float:
-    values = [row["metrics"][head][metric] for row in rows if row["name"] == system]
-    return sum(values) / len(values)
+def _borrowed_line(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the line of the flagship from rows of the benchmark of quality, over their seeds."""
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
+    seeds = ", ".join(str(seed) for seed in sorted(row["seed"] for row in rows))
+    name = f"{FLAGSHIP} (`{FLAGSHIP}`), own cost, seeds {seeds}, from [results](results.md), commits {commits}"
+    figures = [_figure([row[metric] for row in rows]) if metric in rows[0] else "-" for metric in METRICS]
+    seconds = sum(row["fit_cpu_seconds"] for row in rows) / len(rows)
+    memory = max(row["peak_mb"] for row in rows) * 1e6 / 2**20
+    return [name, *figures, "-", f"{seconds:,.0f}", f"{memory:,.0f}", *_published(FLAGSHIP)]
+
+
+def _mean(rows: list[dict[str, Any]], metric: str, head: str = "all") -> float:
+    return sum(row["metrics"][head][metric] for row in rows) / len(rows)
 
 
 def _published(recipe: str) -> list[str]:

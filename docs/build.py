@@ -454,7 +454,7 @@ def figure_pool() -> str:
 def systems_measured() -> str:
     """Return every system with the same budget, on each data set."""
     stored = result("systems")
-    return systems_measured_text(table, stored, where(stored))
+    return systems_measured_text(table, stored, load_quality(ROOT / "results" / "quality"), where(stored))
 
 
 PARTS: dict[str, Callable[[], str]] = {
