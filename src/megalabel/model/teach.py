@@ -39,7 +39,7 @@ def teach(model: Model, texts: Sequence[str], top: int, fusion: FusedScores) -> 
 
     A head that remembers its train rows leaves out those equal to a query (see
     :attr:`megalabel.heads.head.Queries.seen`), so that its answer is never just the row's own labels. The other
-    heads have learnt from a train text too, but not by heart. Memory grows with n x top.
+    heads have learnt from a train text too, and are surer of it than of a new one. Memory grows with n x top.
     """
     state, size = model.state, len(model.state.labels)
     candidates = min(model.recipe.predict.candidates, size)
@@ -51,6 +51,7 @@ def teach(model: Model, texts: Sequence[str], top: int, fusion: FusedScores) -> 
             answers = model._answers(state, QueryTexts(block, model.network, state.fitted, seen=True))
             best = rank_fused(fusion, state, answers, candidates, min(top, candidates), None, 0.0)
             kept = (best.ids >= 0) & (best.scores >= LEAST)
+            kept &= np.array([bool(text.strip()) for text in block])[:, None]  # an empty text has no labels
             indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
             cells = np.minimum(best.scores[kept], 1).astype(np.float32), best.ids[kept].astype(np.int32), indptr
             parts.append(sparse.csr_matrix(cells, shape=(len(block), size)))
