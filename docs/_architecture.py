@@ -31,6 +31,7 @@ PACKAGES = {
     "training": (LEARN, "loop, step, optimisers"),
     "model": (USE, "predict, labels, save"),
     "trainer": (LEARN, "a run and its stages"),
+    "distiller": (LEARN, "one vector per label"),
     "tuning": (LEARN, "search over settings"),
     "updater": (LEARN, "new rows, learnt"),
     "plan": (USE, "memory and time"),

@@ -67,6 +67,36 @@ def update_text(result: dict[str, Any], table: Table, where: str) -> str:
     return "\n".join(parts) + f"\nOne thread; {where}.\n"
 
 
+def distil_text(result: dict[str, Any], peers: dict[str, dict[str, Any]], table: Table, where: str) -> str:
+    """Return students beside their teachers and two systems; ``peers`` holds UniDEC and XR-Linear by set."""
+    names = ("P@1", "P@5", "PSP@1", "PSP@5")
+    parts = []
+    for row in result["rows"]:
+        models = row["models"]
+        titles = {"teacher": f"teacher, `{row['teacher']}`", "student": "student, one vector"}
+        lines = [
+            [title, *(f"{models[part][name]:.2f}" for name in names), *_times(models[part])]
+            for part, title in titles.items()
+        ]
+        loss = [models["student"][name] - models["teacher"][name] for name in names]
+        lines.append(["student - teacher", *(f"{value:+.2f}" for value in loss), "", ""])
+        known = peers.get(row["data"], {})
+        if "UniDEC" in known:
+            lines.append(["UniDEC, `unidec-cpu`", *(f"{known['UniDEC'][name]:.2f}" for name in names),
+                          *_times(models["unidec"])])  # fmt: skip
+        if "XR-Linear" in known:
+            peer = known["XR-Linear"]
+            lines.append(["XR-Linear", *(f"{peer[name]:.2f}" for name in names), "", ""])
+        parts.append(
+            f"**{row['data']}**, seed {row['seed']}.\n\n{table(['test rows', *names, 'ms', 'ms alone'], lines)}"
+        )
+    return "\n".join(parts) + f"\nOne thread; {where}.\n"
+
+
+def _times(model: dict[str, Any]) -> list[str]:
+    return [f"{model[name]:.2f}" for name in ("batch_ms", "single_ms")]
+
+
 def _figures(rows: Rows) -> list[str]:
     metrics = [row["metrics"]["all"] for row in rows]
     return [f"{mean(one[name] for one in metrics):.1f}" for name in (*RECALLS, "others R@10", "places")]

@@ -31,7 +31,7 @@ from _search import engines_text, search_text
 from _serve import serve_text
 from _systems import choices_text, order_text, stages_text
 from _systems import measured_text as systems_measured_text
-from _use import rag_text, update_text, zero_shot_text
+from _use import distil_text, rag_text, update_text, zero_shot_text
 
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -236,6 +236,21 @@ def update() -> str:
     """Return an update beside training anew."""
     stored = result("update")
     return update_text(stored, table, where(stored))
+
+
+def distil() -> str:
+    """Return students beside teachers, UniDEC and XR-Linear."""
+    stored = result("distil")
+    peers: dict[str, dict[str, Any]] = {}
+    for row in result("systems")["rows"]:
+        if row["name"] == "UniDEC" and row["seed"] == 0:
+            peers.setdefault(row["data"], {})["UniDEC"] = row["metrics"]["all"]
+    for data in {row["data"] for row in stored["rows"]}:
+        rows: Any = result(f"quality/{data}") if (ROOT / "results" / "quality" / f"{data}.json").exists() else []
+        for row in rows:
+            if row["system"] == "XR-Linear":
+                peers.setdefault(data, {})["XR-Linear"] = row
+    return distil_text(stored, peers, table, where(stored))
 
 
 def zero_shot() -> str:
@@ -517,6 +532,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "training": training,
     "unidec": unidec,
     "update": update,
+    "distil": distil,
     "zero_shot": zero_shot,
     **{f"ablation_{name}": partial(ablation, name) for name in TABLES},
 }

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from megalabel.data.formats.objects import from_frames, to_frames
     from megalabel.data.load import load
     from megalabel.data.save import save
+    from megalabel.distiller import distil
     from megalabel.errors import MegalabelError
     from megalabel.metrics.evaluate import evaluate
     from megalabel.model import Ensemble, Model
@@ -38,6 +39,7 @@ _HOME = {
     "Split": "megalabel.data.dataset",
     "Targets": "megalabel.types",
     "TopK": "megalabel.types",
+    "distil": "megalabel.distiller",
     "evaluate": "megalabel.metrics.evaluate",
     "from_frames": "megalabel.data.formats.objects",
     "load": "megalabel.data.load",
@@ -60,6 +62,7 @@ __all__ = [  # noqa: RUF022 - __version__ reads better first
     "Split",
     "Targets",
     "TopK",
+    "distil",
     "evaluate",
     "from_frames",
     "load",

@@ -9,7 +9,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -58,7 +58,24 @@ if TYPE_CHECKING:
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Stage
 
-__all__ = ["train", "train_rank", "validate"]
+__all__ = ["Teacher", "train", "train_rank", "validate"]
+
+
+class Teacher(Protocol):
+    """What a training can learn from beside the true labels; see :func:`megalabel.distiller.distil`."""
+
+    @property
+    def identity(self) -> str:
+        """Of model and settings: a run is resumed with the same."""
+        ...
+
+    def teach(self, data: Dataset) -> Dataset:
+        """Return the set with what the teacher says of its train rows in their targets."""
+        ...
+
+    def start(self, encoders: Mapping[str, nn.Module]) -> None:
+        """Give fresh encoders the weights of the teacher's, where they fit."""
+        ...
 
 
 def train(
@@ -121,8 +138,9 @@ def train_rank(
     log: Sequence[str] = (),
     ranks: Ranks = ALONE,
     say: Callable[[str], None] = lambda line: None,
+    teacher: Teacher | None = None,
 ) -> Model | None:
-    """Do the same as :func:`train`; of several ranks only rank 0 returns the model, the others return None."""
+    """Do the same as :func:`train`, from a teacher too; of several ranks only rank 0 returns the model, others None."""
     device = find_device(ranks.device(recipe.training.device))  # before anything else is done
     say = say if ranks.first else lambda line: None
     if not len(data.train):
@@ -134,7 +152,7 @@ def train_rank(
     with ExitStack() as lock:
         ranks.on_rank0(lambda: prepare_folder(folder, recipe, resume, lock))
         held = _hold_out(recipe, data)
-        identity = identify(recipe, held)
+        identity = identify(recipe, held) | ({} if teacher is None else {"teacher": teacher.identity})
         check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
         if resume and ranks.broadcast(lambda: is_finished(folder, identity)):
             say("this run is complete")
@@ -146,7 +164,7 @@ def train_rank(
             say(f"{ranks.world} ranks, each with about {counted(len(ranks.share(len(data.labels))), 'label')}")
         path = folder / "metrics.jsonl" if ranks.first else None
         with RunLog(path, resume=resume, trackers=trackers if ranks.first else ()) as records:
-            model = _Run(recipe, folder, identity, resume, records, ranks, say).model(held)
+            model = _Run(recipe, folder, identity, resume, records, ranks, say, teacher=teacher).model(held)
         ranks.on_rank0(lambda: None if model is None else _save_model(model, folder, say))
         if not keep_checkpoints:
             ranks.on_rank0(lambda: finish_folder(folder, identity))
@@ -221,11 +239,12 @@ class _Run:
     ranks: Ranks
     say: Callable[[str], None]
     watch: Callable[[int], None] = lambda epoch: None  # called after each evaluation of the last stage
+    teacher: Teacher | None = None
 
     def model(self, data: Dataset) -> Model | None:
         """Train and return the model, on rank 0."""
         recipe, ranks = self.recipe, self.ranks
-        trained = self.train_stages(augment_and_tell(recipe, data, self.say), "select", {})
+        trained = self.train_stages(self._augmented(data), "select", {})
         phase, best = trained.phase, trained.best
         last = phase.recipe
         weights = phase.weights()
@@ -245,7 +264,7 @@ class _Run:
         if last.training.refit and data.val is not None:
             epochs = counted(trained.epochs[next(reversed(trained.epochs))], "epoch")
             self.say(f"training again on train + validation for {epochs}")
-            again = self.train_stages(augment_and_tell(recipe, data.refit(), self.say), "refit", trained.epochs)
+            again = self.train_stages(self._augmented(data.refit()), "refit", trained.epochs)
             parts = ranks.on_rank0(lambda: self._fit(again.phase, again.best, data.refit(), None))
             network, fitted, *_ = parts or (None, None)
         if network is None:
@@ -254,6 +273,10 @@ class _Run:
         model = Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion, thresholds=thresholds)
         model.about = describe(data, self.identity["data"], self.log.seconds, best["metrics"])
         return model
+
+    def _augmented(self, data: Dataset) -> Dataset:
+        """Return the set with what a teacher says, and with the rows that the recipe adds."""
+        return augment_and_tell(self.recipe, data if self.teacher is None else self.teacher.teach(data), self.say)
 
     def train_stages(self, data: Dataset, part: str, epochs: Mapping[str, int]) -> _Trained:
         """Train all stages in order, each for its own number of epochs or those given."""
@@ -326,7 +349,10 @@ class _Run:
                 raise SettingError(f"encoders.{name}.{difference}", remedy=remedy)
         if len(known) == len(recipe.encoders):
             return known
-        return {**self.ranks.rank0_first(lambda: build_encoders(recipe, data)), **known}
+        built = self.ranks.rank0_first(lambda: build_encoders(recipe, data))
+        if self.teacher is not None:
+            self.teacher.start(built)
+        return {**built, **known}
 
     def _phase(
         self,

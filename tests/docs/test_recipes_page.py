@@ -42,5 +42,7 @@ def test_the_index_that_mines_negatives_is_named():
         if mining is not None:
             search.setdefault(mining.search.kind, []).append(name)
     assert search.pop("exact")
-    assert search == {"ivf": ["auto"], "hnsw": ["astec", "astec-cpu"]}
-    assert "exact search by default, IVF in `auto`, HNSW in `astec` and `astec-cpu`" in " ".join(PAGE.split())
+    assert search == {"ivf": ["auto", "distil"], "hnsw": ["astec", "astec-cpu"]}
+    assert "exact search by default, IVF in `auto` and `distil`, HNSW in `astec` and `astec-cpu`" in " ".join(
+        PAGE.split()
+    )

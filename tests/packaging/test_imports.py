@@ -18,7 +18,7 @@ ORDER = [
     "_version", "wording", "cost", "errors", "settings", "compiled", "memory", "split_mix", "progress", "ranks",
     "types", "documents", "disk", "locks", "files", "device", "data", "metrics", "graphs", "augment", "index",
     "losses", "encoders", "heads", "network", "fusion", "batching", "recipes", "training", "model", "stages",
-    "trainer", "tuning", "updater", "plan", "report", "serve", "integrations", "cli", "__main__",
+    "trainer", "distiller", "tuning", "updater", "plan", "report", "serve", "integrations", "cli", "__main__",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "testing"}  # the front door, contract checks
 INFERENCE = {"heads", "network", "fusion", "model", "serve", "integrations"}  # what serves a model, without training

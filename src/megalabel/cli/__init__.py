@@ -11,6 +11,7 @@ from megalabel.cli.cache import app as cache_app
 from megalabel.cli.compare import compare
 from megalabel.cli.data import app as data_app
 from megalabel.cli.demo import demo
+from megalabel.cli.distil import distil
 from megalabel.cli.evaluate import evaluate
 from megalabel.cli.explain import explain
 from megalabel.cli.export import export
@@ -94,6 +95,7 @@ app.command(rich_help_panel=_USE)(predict)
 app.command(rich_help_panel=_USE)(explain)
 app.add_typer(labels_app, name="labels", rich_help_panel=_USE)
 app.command(rich_help_panel=_USE)(update)
+app.command(rich_help_panel=_USE)(distil)
 app.command(rich_help_panel=_USE)(index)
 app.command(rich_help_panel=_USE)(serve)
 app.command(rich_help_panel=_SHARE)(export)

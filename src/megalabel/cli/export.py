@@ -34,7 +34,8 @@ def export(
     private: Annotated[bool, typer.Option("--private", help="hub: only its owners see a new repository.")] = False,
     with_texts: Annotated[bool, typer.Option("--with-texts", help="hub: upload the training texts too.")] = False,
     head: Annotated[
-        str | None, typer.Option(help="A head with kind: text; the first one by default.", show_default=False)
+        str | None,
+        typer.Option(help="A head with kind: text or text_free; default: the first.", show_default=False),
     ] = None,
     int8: Annotated[
         bool, typer.Option("--int8", help="onnx: also write a graph with 8-bit weights; requires --data.")
@@ -52,8 +53,8 @@ def export(
     hf://OWNER/NAME. The token is that of hf auth login, or HF_TOKEN. The other targets get the
     dual encoder: the encoder and its text head, which compute the same vectors as the model. Free
     vectors, fitted heads and fusion are not exported; the last lines list what is missing. ONNX takes
-    transformers only; sentence-transformers also the bag of auto and the -cpu recipes, which it
-    loads where megalabel is installed.
+    transformers only; sentence-transformers also bags: that of distil anywhere, those of auto and the
+    -cpu recipes where megalabel is installed.
 
     Example: megalabel export runs/first --to sentence-transformers --out first-st
 

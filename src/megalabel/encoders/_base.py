@@ -95,6 +95,20 @@ class BaseEncoder(nn.Module, ABC):
                 remedy="leave layers out, or use a transformer",
             )
 
+    @torch.no_grad()
+    def take_over(self, other: BaseEncoder) -> bool:
+        """Take the weights of a trained encoder as far as they mean the same here; return whether any do."""
+        own, taken = self.state_dict(), other.state_dict()
+        if self._reading() != other._reading() or any(own[name].shape != taken[name].shape for name in own):
+            return False
+        self.load_state_dict(taken)
+        return True
+
+    def _reading(self) -> dict[str, Any]:
+        """Return what decides what a weight means: the settings but for where and how training begins, and tokens."""
+        kept = {name: value for name, value in self.config().items() if name not in ("source", "seed")}
+        return kept | {"tokens": self.fingerprint()}
+
     def config(self) -> dict[str, Any]:
         """Return ``kind`` and the arguments of the constructor, ready for JSON."""
         return {"kind": self.kind} | {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}

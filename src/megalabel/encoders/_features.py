@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = ["SPLITS", "CutTexts", "Features"]
+__all__ = ["SPLITS", "CutTexts", "Features", "piece_pattern"]
 
 SPLITS = ("scripts", "spaces")  # where words end
 _VERSION = 1  # of the assignment of rows
@@ -168,7 +168,7 @@ class Pieces:
     """The words, runs and marks of some texts, each distinct one once, with what all features compute of them."""
 
     def __init__(self, texts: Sequence[str], split: str) -> None:
-        cut, run, mark = _pieces(split), _run(split), _mark(split)
+        cut, run, mark = piece_pattern(split), _run(split), _mark(split)
         rows = [cut.findall(text) for text in texts]
         numbers = {piece: number for number, piece in enumerate(dict.fromkeys(chain.from_iterable(rows)))}
         self.strings = list(numbers)  # [U] distinct
@@ -199,7 +199,7 @@ class Pieces:
 
 
 @cache
-def _pieces(split: str) -> re.Pattern[str]:
+def piece_pattern(split: str) -> re.Pattern[str]:
     """Return what finds the words and runs of a text, and its punctuation marks one by one."""
     if split == "spaces":
         return re.compile(rf"[^\s{_MARKS}]+|[{_MARKS}]")

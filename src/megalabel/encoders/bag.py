@@ -21,7 +21,7 @@ from megalabel.types import Tokens
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from megalabel.encoders._base import Layers
+    from megalabel.encoders._base import BaseEncoder, Layers
 
 
 __all__ = ["BagEncoder", "weighted_bag"]
@@ -142,6 +142,33 @@ class BagEncoder(TableEncoder):
         weights = torch.from_numpy(idf(tokens, self.features.rows, *more))
         self.weights.copy_(self._shares() * weights.to(self.weights))
         return self
+
+    @torch.no_grad()
+    def take_over(self, other: BaseEncoder) -> bool:
+        """Take the rows of every kind of feature that both have in the same number, and the layer.
+
+        >>> sizes = {"dim": 8, "words": 64, "characters": 0}
+        >>> old, new = (BagEncoder(None, bigrams=bigrams, seed=bigrams, **sizes) for bigrams in (64, 0))
+        >>> new.take_over(old), bool((new.table == old.table[:64]).all())
+        (True, True)
+        """
+        if not isinstance(other, BagEncoder) or self._alike() != other._alike():
+            return False
+        if self.tokenizer is not None and self.tokenizer.to_str() != other.tokenizer.to_str():  # type: ignore[union-attr]
+            return False
+        here, there = self.features, other.features
+        for kind, size in here.sizes.items():
+            if size == there.sizes[kind]:
+                start, begin = here.starts[kind], there.starts[kind]
+                self.table[start : start + size] = other.table[begin : begin + size]
+                self.weights[start : start + size] = other.weights[begin : begin + size]
+        if self.layer is not None and other.layer is not None:
+            self.layer.copy_(other.layer)
+        return True
+
+    def _alike(self) -> tuple[object, ...]:
+        """Return what two bags must share for a row of one to mean something in the other."""
+        return self.dim, self.ngrams, self.split, self.residual, self.activation, self.tokenizer is None
 
     def _thinned(self, tokens: Tokens) -> Tokens:
         """Return the texts without a random share of their features; drawn on the CPU, the same on every device."""

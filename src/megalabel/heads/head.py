@@ -66,6 +66,7 @@ class HeadSettings(Settings):
     trained: ClassVar[bool]  # by steps and a loss; False: fitted after the network is trained
     reads_text: ClassVar[bool] = False  # the texts of labels are encoded to score them
     has_table: ClassVar[bool] = False  # learns rows of a table, of which a step touches some
+    corrects_text: ClassVar[bool] = False  # these rows are added to encoded label texts, and a new label has none
 
     @property
     def text_only(self) -> bool:
@@ -261,6 +262,7 @@ class Queries(Protocol):
     """Texts to score; their features are computed once for all heads."""
 
     texts: Sequence[str]
+    seen: bool  # the texts were trained on: a head that remembers rows leaves out those equal to a query
 
     def features(self, name: str) -> Any:
         """Return the n-grams of the texts (csr), or their query vectors by the dense head ``name`` (an array)."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory", "MemorySettings"]
 
+TWINS = 14  # rows equal to a query that are looked for
+EQUAL = 1 - 1e-5  # cosine of two texts with the same features, rounded
 _EMPTY = "call fit with the training rows first"
 
 
@@ -175,11 +177,20 @@ class Memory(FittedHead):
     def answers(self, queries: Queries, live: Live) -> Answers:
         """Let the neighbours vote; the texts of added labels are neighbours too."""
         features = queries.features(self.features)
-        return StoredAnswers(self.scores(features) if live.unchanged else self._live_scores(features, live))
+        nearest = self._others(features) if queries.seen else self.search(features, self.neighbours)
+        votes = self._votes(nearest, self.targets_) if live.unchanged else self._live_votes(features, nearest, live)
+        return StoredAnswers(votes)
 
-    def _live_scores(self, queries: Any, live: Live) -> sparse.csr_matrix:
-        """Return :meth:`scores` with the texts of added labels as further train rows."""
-        nearest = self.search(queries, self.neighbours)
+    def _others(self, queries: Any) -> TopK:
+        """Return the nearest rows without those equal to the query: itself, if it was trained on, and its twins."""
+        nearest = self.search(queries, self.neighbours + TWINS)
+        equal = nearest.scores > EQUAL
+        order = np.argsort(equal, axis=1, kind="stable")[:, : self.neighbours]
+        ids, scores = np.where(equal, -1, nearest.ids), np.where(equal, np.float32(-np.inf), nearest.scores)
+        return TopK(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
+
+    def _live_votes(self, queries: Any, nearest: TopK, live: Live) -> sparse.csr_matrix:
+        """Return the votes of the nearest rows, with the texts of added labels as further train rows."""
         points = self.targets_.shape[0]
         added = np.flatnonzero(live.added)
         if len(added):

@@ -30,6 +30,7 @@ class TextFreeSettings(LabelTextSettings):
     """Label vectors are encoded texts plus learnt rows."""
 
     has_table: ClassVar[bool] = True
+    corrects_text: ClassVar[bool] = True
     noise_keys: ClassVar[tuple[str, ...]] = (*LabelTextSettings.noise_keys, "row_dropout")
 
     kind: Literal["text_free"] = "text_free"
@@ -79,6 +80,10 @@ class TextFreeHead(DenseHead):
             raise TypeError("a text_free head needs encoded label texts")
         rows = embed_rows(self.table, pool, self.settings.row_dropout, training=self.training)
         return self._text(projected) + rows
+
+    def of_texts(self, encoded: Tensor) -> Tensor:
+        """Return the vectors of texts without a correction."""
+        return self._scaled(self._text(self.project_labels(encoded, search=True)), search=True)
 
     def _text(self, projected: Tensor) -> Tensor:
         return normalize(projected, dim=1) if self.settings.unit_text else projected

@@ -86,7 +86,7 @@ class _Graph(nn.Module):
         states = self.states(self.transformer, self.layers, **inputs)
         vectors = torch.cat([self.pool(hidden, attention_mask) for _, hidden in states], dim=1)
         vectors = vectors if self.project is None else linear(vectors, self.project)
-        return self.head.query(vectors, search=True), self.head.labels(None, vectors, search=True)[0]
+        return self.head.query(vectors, search=True), self.head.of_texts(vectors)
 
 
 def _write_graph(tower: DualTower, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -13,8 +14,10 @@ from megalabel.errors import MissingExtraError, SettingError, WriteError
 from megalabel.files import check_target, writing_folder
 from megalabel.heads.dense.projections import GeluResidual, ResidualIdentity
 from megalabel.integrations._export import DualTower, quiet
+from megalabel.integrations._static import static_embedding
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from os import PathLike
     from pathlib import Path
 
@@ -32,19 +35,20 @@ def export_sentence_transformers(
     """Write a folder that ``SentenceTransformer(folder)`` loads offline; return the tower.
 
     The modules of a transformer are those of sentence-transformers: Transformer, Pooling, one Dense for each
-    linear layer of encoder and head, LayerNorm, Normalize. Its folder needs no megalabel. A bag of features is a
-    module of this package, :class:`~megalabel.integrations.bag_module.Bag`, which must be installed where
-    ``SentenceTransformer(folder, trust_remote_code=True)`` loads the folder.
+    linear layer of encoder and head, LayerNorm, Normalize. A bag without word pairs becomes a static embedding: a
+    table of word vectors, which gives the same vectors for texts of known words. These folders need no megalabel. Any
+    other bag is a module of this package, :class:`~megalabel.integrations.bag_module.Bag`, which must be installed
+    where ``SentenceTransformer(folder, trust_remote_code=True)`` loads the folder.
 
     If queries and labels are encoded differently (a query matrix, another length), a Router holds both routes:
     ``encode_query`` gives the vectors of ``model.encode(texts, heads=head)``, ``encode_document`` those of labels, and
     plain ``encode`` those of queries. All are computed in float32. The folder also holds export.json, which lists what
-    is not exported, and the labels (labels.jsonl.gz).
+    is not exported, the labels (labels.jsonl.gz), and label vectors with learnt corrections (labels.safetensors).
 
     Args:
         model: a trained model with a transformer or a bag as encoder.
         folder: where to write.
-        head: a head of kind text; by default the first.
+        head: a head of kind text or text_free; by default the first of kind text.
         overwrite: replace a folder that is not empty.
     """
     if find_spec("sentence_transformers") is None:
@@ -64,23 +68,23 @@ def export_sentence_transformers(
                            remedy="export --to onnx")  # fmt: skip
     check_target(folder, overwrite=overwrite)
     with writing_folder(folder, overwrite=overwrite) as target, quiet():
-        _write(tower, target)
+        _write(tower, target, model)
         tower.write_about(target, model, to="sentence-transformers", routes=not tower.tied)
     return tower
 
 
-def _write(tower: DualTower, folder: Path) -> None:
+def _write(tower: DualTower, folder: Path, model: Model) -> None:
     """Save the modules."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Router
 
     similarity = "cosine" if tower.head.search_normalise else "dot"
-    label = _modules(tower, tower.label_length)
+    label = _modules(tower, tower.label_length, model)
     if tower.tied:
         whole = SentenceTransformer(modules=label, similarity_fn_name=similarity, device="cpu")
     else:
         shared = None if tower.query_length != tower.label_length else label
-        query = _modules(tower, tower.query_length, query=True, shared=shared)
+        query = _modules(tower, tower.query_length, model, query=True, shared=shared)
         router = Router.for_query_document(query, label, default_route="query")
         whole = SentenceTransformer(modules=[router], similarity_fn_name=similarity, device="cpu")
     try:
@@ -90,14 +94,14 @@ def _write(tower: DualTower, folder: Path) -> None:
 
 
 def _modules(
-    tower: DualTower, length: int | None, *, query: bool = False, shared: list[Any] | None = None
+    tower: DualTower, length: int | None, model: Model, *, query: bool = False, shared: list[Any] | None = None
 ) -> list[Any]:
     """Return the modules of one side; those up to the head's projection can be shared with the other side."""
     from sentence_transformers.base.modules import Normalize
 
-    encoder, head = tower.encoder, tower.head
+    head = tower.head
     if shared is None:
-        modules = [*_encoder(encoder, length), *_projection(head)]
+        modules = [*_encoder(tower, length, model), *_projection(head)]
     else:
         modules = [part for part in shared if not isinstance(part, Normalize)]
     if query and head.query_matrix is not None:
@@ -105,8 +109,12 @@ def _modules(
     return [*modules, Normalize()] if head.search_normalise else modules
 
 
-def _encoder(encoder: TransformerEncoder | BagEncoder, length: int | None) -> list[Any]:
+def _encoder(tower: DualTower, length: int | None, model: Model) -> list[Any]:
     """Return the modules up to the encoder's vectors; a transformer is loaded from a temporary folder."""
+    encoder = tower.encoder
+    if isinstance(encoder, BagEncoder) and tower.static:
+        table = static_embedding(encoder, _known_texts(model))
+        return [table] if encoder.layer is None else [table, _dense(encoder.layer, None, nn.ReLU(), use_residual=True)]
     if isinstance(encoder, BagEncoder):
         from megalabel.integrations.bag_module import Bag
 
@@ -122,6 +130,11 @@ def _encoder(encoder: TransformerEncoder | BagEncoder, length: int | None) -> li
     part.tokenizer.padding_side = part.tokenizer.truncation_side = "right"
     modules = [part, Pooling(int(encoder.model.config.hidden_size), pooling_mode=encoder.pooling)]
     return modules if encoder.project is None else [*modules, _dense(encoder.project)]
+
+
+def _known_texts(model: Model) -> Iterable[str]:
+    """Return the texts of labels and, where they were saved, of training."""
+    return chain(model.labels.texts, () if model.train_rows is None else model.train_rows.texts)
 
 
 def _projection(head: DenseHead) -> list[Any]:

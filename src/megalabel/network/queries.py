@@ -40,6 +40,7 @@ class QueryTexts:
     texts: Sequence[str]
     network: Network
     fitted: Fitted
+    seen: bool = False
     _features: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

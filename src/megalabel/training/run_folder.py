@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_unused", "fingerprint", "finish_folder", "identify", "is_finished", "on_device", "prepare_folder"]
 
+TEACHER = "teacher"  # what a teacher answered
 FINISHED = "finished.json"  # says that the model is complete, and what it was trained on
 
 
@@ -69,10 +70,10 @@ def check_unused(folder: Path) -> None:
 
 
 def finish_folder(folder: Path, identity: Mapping[str, str]) -> None:
-    """Remove checkpoints and stages of a run whose model is saved; what the run was is kept, for ``--resume``."""
+    """Remove what a run whose model is saved needs no more; what it was is kept, for ``--resume``."""
     with writing(folder / FINISHED) as out:
         out.write(json.dumps({"identity": dict(identity)}).encode() + b"\n")
-    for name in ("checkpoints", "stages"):
+    for name in ("checkpoints", "stages", TEACHER):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
@@ -94,7 +95,7 @@ def _remove_unused(folder: Path, missing: Sequence[Path]) -> None:
     """Remove a run without a single step, and the folders that were made for it, innermost first."""
     log = folder / "metrics.jsonl"
     with suppress(OSError):
-        if any((folder / name).exists() for name in ("model", "checkpoints", "stages")):
+        if any((folder / name).exists() for name in ("model", "checkpoints", "stages", TEACHER)):
             return
         if log.exists() and log.stat().st_size:
             return

@@ -272,6 +272,10 @@ class DenseHead(nn.Module):
         """Return encoded label texts [n, encoder_dim] after their projection [n, d]: that of queries or an own one."""
         return self.project(encoded, search=search)
 
+    def of_texts(self, encoded: Tensor) -> Tensor:
+        """Return the vectors [n, d], as searched, of labels of which nothing is known but their encoded texts."""
+        return self._scaled(self.project_labels(encoded, search=True), search=True)
+
     def labels(
         self, pool: Tensor | None, encoded: Tensor | None, *, points: Points | None = None, search: bool = False
     ) -> tuple[Tensor, Tensor | None]:
