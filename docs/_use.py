@@ -63,7 +63,8 @@ def update_text(result: dict[str, Any], table: Table, where: str) -> str:
         ]  # fmt: skip
         size = f"{row['new']:,} of {row['train']:,} rows are new, and {row['new_labels']:,} of {row['labels']:,} labels"
         heads = ["test rows", *names, "CPU s", "of anew"]
-        parts.append(f"**{row['data']}**, `{row['recipe']}`: {size}; seed {row['seed']}.\n\n{table(heads, lines)}")
+        origin = f"seed {row['seed']}, commit {row['commit']}"
+        parts.append(f"**{row['data']}**, `{row['recipe']}`: {size}; {origin}.\n\n{table(heads, lines)}")
     return "\n".join(parts) + f"\nOne thread; {where}.\n"
 
 
