@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from megalabel.compiled import compiled
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["count_features"]
+__all__ = ["count_features", "sort_ascending"]
 
 
 @compiled
@@ -32,7 +32,7 @@ def count_features(
         keys = np.empty(offsets[text + 1] - first, dtype=np.uint64)  # feature, then place
         for at in range(len(keys)):
             keys[at] = (np.uint64(ids[first + at]) << np.uint64(32)) | np.uint64(at)
-        _sort(keys)
+        sort_ascending(keys)
         for at in range(len(keys)):
             feature = np.int32(keys[at] >> np.uint64(32))
             if size > begin and features[size - 1] == feature:
@@ -46,8 +46,8 @@ def count_features(
 
 
 @compiled
-def _sort(keys: NDArray[np.uint64]) -> None:
-    """Sort ascending, in place. Shell sort: the sort of the library takes seconds to compile."""
+def sort_ascending(keys: NDArray[Any]) -> None:
+    """Sort numbers in place. Shell sort: the sort of the library takes seconds to compile."""
     gap = 1
     while gap < len(keys) // 3:
         gap = 3 * gap + 1

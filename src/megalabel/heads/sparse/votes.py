@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from megalabel.compiled import compiled
+from megalabel.encoders._counts import sort_ascending
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,26 +52,10 @@ def count_votes(
                     seen[label] = True
                     found[size] = label
                     size += 1
-        _sort(found[first:size])
+        sort_ascending(found[first:size])
         for place in range(first, size):
             label = found[place]
             values[place] = sums[label]
             sums[label], seen[label] = 0, False
         indptr[query + 1] = size
     return indptr.astype(np.int32), found[:size].copy(), values[:size].copy()
-
-
-@compiled
-def _sort(labels: NDArray[np.int32]) -> None:
-    """Sort ascending, in place. Shell sort: the sort of the library takes seconds to compile."""
-    gap = 1
-    while gap < len(labels) // 3:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for at in range(gap, len(labels)):
-            label, place = labels[at], at
-            while place >= gap and labels[place - gap] > label:
-                labels[place] = labels[place - gap]
-                place -= gap
-            labels[place] = label
-        gap //= 3
