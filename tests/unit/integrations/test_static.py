@@ -15,7 +15,7 @@ from megalabel.index import ExactIndex
 from megalabel.integrations.export_onnx import export_onnx
 from megalabel.integrations.export_sentence_transformers import export_sentence_transformers
 
-pytest.importorskip("sentence_transformers")
+SentenceTransformer = pytest.importorskip("sentence_transformers").SentenceTransformer
 READ = """
 import sys, json
 sys.modules["megalabel"] = None
@@ -73,6 +73,12 @@ def test_a_bag_that_no_table_can_be_is_a_module_of_this_package(data, tmp_path, 
     tower = export_sentence_transformers(model, tmp_path / "out")
     assert tower.needs_us and not tower.left_behind
     assert json.loads((tmp_path / "out" / "export.json").read_text())["needs"] == ["megalabel"]
+    other = SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=True)
+    texts = [*data.test.texts[:4], "words that nobody knows", ""]
+    np.testing.assert_allclose(other.encode_query(texts), model.encode(texts), atol=1e-5, rtol=0)
+    model.add_labels(["quite new"])
+    new = model.state.folded({"labels": 1.0})[0]
+    np.testing.assert_allclose(other.encode_document(["quite new"])[0], new, atol=1e-5, rtol=0)
 
 
 def test_no_bag_goes_to_onnx(model, tmp_path):
