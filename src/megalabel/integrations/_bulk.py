@@ -20,8 +20,8 @@ class Columns(NamedTuple):
 
 
 def predict_columns(model: Model, texts: Sequence[Any], k: int | None, options: Mapping[str, Any]) -> Columns:
-    """Return what ``model.predict`` does, as columns; a missing text has no labels, like an empty one."""
-    rows = model.predict(["" if text is None else str(text) for text in texts], k, **options)
+    """Return what ``model.predict`` does, as columns; a missing text (None, NaN) has no labels, like an empty one."""
+    rows = model.predict(["" if text is None or text != text else str(text) for text in texts], k, **options)
     return Columns(
         [[label.uid for label in row] for row in rows],
         [[label.text for label in row] for row in rows],

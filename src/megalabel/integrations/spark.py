@@ -11,8 +11,6 @@ from megalabel.integrations._bulk import predict_columns
 
 __all__ = ["predict_udf"]
 
-_TYPE = "struct<labels: array<string>, label_texts: array<string>, scores: array<float>>"
-
 
 def predict_udf(
     run: str | PathLike[str], *, k: int | None = None, batch_size: int = 1024, device: str = "auto", **options: Any
@@ -36,9 +34,12 @@ def predict_udf(
     """
     try:
         from pyspark.ml.functions import predict_batch_udf
+        from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
     except ImportError:
         raise MissingExtraError("pyspark", extra="spark", what="prediction in Spark") from None
     folder = fspath(run)
+    fields = {"labels": StringType(), "label_texts": StringType(), "scores": FloatType()}
+    returned = StructType([StructField(name, ArrayType(kind)) for name, kind in fields.items()])
 
     def load() -> Callable[[Any], list[dict[str, Any]]]:
         import numpy as np
@@ -61,4 +62,4 @@ def predict_udf(
 
         return predict
 
-    return predict_batch_udf(load, return_type=_TYPE, batch_size=batch_size)
+    return predict_batch_udf(load, return_type=returned, batch_size=batch_size)
