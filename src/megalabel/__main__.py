@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _say(_NO_MEMORY, 2)
         if isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC):
             where = "" if error.filename is None else f"{error.filename}: "
+            _drop_output()  # else Python tries again to print it when it ends
             return _say(f"{where}{(error.strerror or str(error)).lower()}", 2)
         if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):
             return _say(str(error).lower(), 2)

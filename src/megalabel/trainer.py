@@ -21,14 +21,7 @@ from megalabel.model.about import describe, write_readme
 from megalabel.model.changing import changing
 from megalabel.model.cut import fit_thresholds
 from megalabel.model.fit_fusion import fit_fusion
-from megalabel.model.store import (
-    ENCODERS,
-    SPACES,
-    carried_spaces,
-    carry_heads,
-    find_model,
-    load_encoders,
-)
+from megalabel.model.store import ENCODERS, SPACES, carried_spaces, carry_heads, find_model, load_encoders
 from megalabel.network.fit import fit_heads
 from megalabel.network.spaces import LabelSpace, build_spaces, group_dataset, load_spaces, over_groups
 from megalabel.ranks import ALONE, Ranks

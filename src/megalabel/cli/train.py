@@ -74,7 +74,7 @@ def train(
     from megalabel.trainer import train_rank
     from megalabel.training.distributed import join
     from megalabel.training.phase import Stopped
-    from megalabel.training.run_folder import check_unused
+    from megalabel.training.run_folder import check_complete
 
     overrides = [
         *([] if seed is None else [f"seed={seed}"]),
@@ -83,9 +83,9 @@ def train(
     try:
         with join(timeout=timeout) as ranks:
             loaded = load_recipe(recipe, [*(changes or []), *overrides])
-            if not resume:
-                check_unused(out)  # before the data are read
             found_device = find_device(ranks.device(loaded.training.device))
+            if not resume:
+                check_complete(out)  # before the data are read
             dataset = ranks.rank0_first(
                 lambda: load(data, format=data_format, options=table, say=say if ranks.first else lambda line: None)
             )

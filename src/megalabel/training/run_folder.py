@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from megalabel.data.dataset import Dataset
     from megalabel.recipes.schema import Recipe
 
-__all__ = ["check_unused", "fingerprint", "finish_folder", "identify", "is_finished", "on_device", "prepare_folder"]
+__all__ = ["check_complete", "fingerprint", "finish_folder", "identify", "is_finished", "on_device", "prepare_folder"]
 
 TEACHER = "teacher"  # what a teacher answered
 FINISHED = "finished.json"  # says that the model is complete, and what it was trained on
@@ -56,17 +56,22 @@ def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) 
                 remedy="resume with the same recipe, or start a new run in another folder",
             )  # fmt: skip
         return
-    check_unused(folder)
+    if any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*")):
+        raise _used(folder)
+    check_complete(folder)
     lock.push(lambda _, error, __: _remove_unused(folder, missing) if isinstance(error, MegalabelError) else None)
     with writing(known) as out:
         out.write(dump_recipe(recipe).encode())
 
 
-def check_unused(folder: Path) -> None:
-    """Refuse a folder that holds a run already."""
-    begun = any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*"))
-    if (folder / "recipe.yaml").is_file() and (begun or (folder / "model").exists()):
-        raise WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
+def check_complete(folder: Path) -> None:
+    """Refuse a folder with the model of a run; one without may be in use, which only its lock tells."""
+    if (folder / "recipe.yaml").is_file() and (folder / "model").exists():
+        raise _used(folder)
+
+
+def _used(folder: Path) -> WriteError:
+    return WriteError("this folder holds a run already", path=folder, remedy="choose another, or --resume")
 
 
 def finish_folder(folder: Path, identity: Mapping[str, str]) -> None:

@@ -122,8 +122,8 @@ def test_current_labels_are_exported(make_model, tmp_path):
 
 
 def test_what_cannot_be_exported(make_model, tmp_path):
-    with pytest.raises(SettingError, match="no head whose label vectors come from texts alone"):
-        export_sentence_transformers(make_model("heads={both: {kind: text_free, loss: {kind: bce}}}"), tmp_path / "out")
+    with pytest.raises(SettingError, match="no head whose label vectors come from texts"):
+        export_sentence_transformers(make_model("heads={only: {kind: free, loss: {kind: bce}}}"), tmp_path / "out")
     with pytest.raises(SettingError, match="pools several layers"):
         export_sentence_transformers(make_model(options={"layers": 2}), tmp_path / "out")
     with pytest.raises(SettingError, match="the head 'dual' reads a layer inside the encoder"):
