@@ -85,7 +85,7 @@ def train(
             loaded = load_recipe(recipe, [*(changes or []), *overrides])
             found_device = find_device(ranks.device(loaded.training.device))
             if not resume:
-                check_complete(out)  # before the data are read
+                ranks.on_rank0(lambda: check_complete(out))  # before the data are read
             dataset = ranks.rank0_first(
                 lambda: load(data, format=data_format, options=table, say=say if ranks.first else lambda line: None)
             )
