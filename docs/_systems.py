@@ -152,7 +152,8 @@ def _borrowed_line(rows: list[dict[str, Any]]) -> list[str]:
     """Return the line of the flagship from rows of the benchmark of quality, over their seeds."""
     commits = ", ".join(sorted({row["commit"] for row in rows}))
     seeds = ", ".join(str(seed) for seed in sorted(row["seed"] for row in rows))
-    name = f"{FLAGSHIP} (`{FLAGSHIP}`), own cost, seeds {seeds}, from [results](results.md), commits {commits}"
+    threads = "" if (most := max(row["threads"] for row in rows)) == 1 else f", {most} threads"
+    name = f"{FLAGSHIP} (`{FLAGSHIP}`), own cost{threads}, seeds {seeds}, from [results](results.md), commits {commits}"
     figures = [_figure([row[metric] for row in rows]) if metric in rows[0] else "-" for metric in METRICS]
     seconds = sum(row["fit_cpu_seconds"] for row in rows) / len(rows)
     memory = max(row["peak_mb"] for row in rows) * 1e6 / 2**20
