@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class PhaseTime:
@@ -85,7 +87,8 @@ def train(request: Mapping[str, Any], data: Any, changes: Sequence[str]) -> Trai
 def train_within(request: Mapping[str, Any], data: Any) -> tuple[Training, dict[str, int]]:
     """Train for as many epochs as fit into ``request["cpu_minutes"]``; return the run and its epochs by stage.
 
-    One epoch of each stage is run first, which is the run itself if no more fit. The rhythm of mining, clusters that
+    One epoch of each stage is run first, which is the run itself if no more fit; with ``request["trial_share"]``, over
+    that share of the train rows only, where one epoch is long. The rhythm of mining, clusters that
     grow, epochs in which a head does not train the encoder, the start of averages and steps of the learning rate keep
     their places relative to the number of epochs.
     """
@@ -94,15 +97,22 @@ def train_within(request: Mapping[str, Any], data: Any) -> tuple[Training, dict[
     recipe = load_recipe(request["recipe"], request["changes"])
     planned = {stage.name: staged.training.epochs for stage, staged in recipe.stage_recipes()}
     once = [*request["changes"], *_changes(recipe, dict.fromkeys(planned, 1)), "training.refit=false"]
-    first = train(request, data, once)
-    share = min(1.0, first.cpu_seconds / first.seconds)  # of one processor
+    part = request.get("trial_share", 1.0)
+    first = train(request, data if part == 1.0 else _share_of(data, part), once)
+    share = min(1.0, first.cpu_seconds / first.seconds) / part  # of one processor, for all rows
     seconds = {name.removeprefix("select-"): share * each.training for name, each in phase_times(first.log).items()}
     seconds = {name: seconds.get(name, next(iter(seconds.values()))) for name in planned}
     epochs = epochs_within(60 * request["cpu_minutes"], planned, seconds)
     changes = [*request["changes"], *_changes(recipe, epochs)]
-    if load_recipe(request["recipe"], changes) == load_recipe(request["recipe"], once):
+    if part == 1.0 and load_recipe(request["recipe"], changes) == load_recipe(request["recipe"], once):
         return first, epochs
     return train(request, data, changes), epochs
+
+
+def _share_of(data: Any, share: float) -> Any:
+    """Return the data with train rows at even distances."""
+    rows = range(0, len(data.train), round(1 / share))
+    return data.replace(train=data.train.rows(np.array(rows)))
 
 
 def read_log(run: Path) -> list[dict[str, Any]]:
