@@ -93,7 +93,8 @@ def with_minilm(name: str, recipe: str) -> Row:
                      "training.tables={kind: lazy_adamw, lr: 1e-3}", "training.averaging.every_steps=100"],
         "cascadexml": ["encoder.query_length=32", *three_levels()],
         "xr-transformer": ["encoder.query_length=32", "batching.batch_size=64",
-                           "training.tables={kind: lazy_adamw, lr: 1e-3}"],
+                           "training.tables={kind: lazy_adamw, lr: 1e-3}", "stages.coarse.training.max_steps=100",
+                           "stages.fine.training.max_steps=200", "stages.labels.training.max_steps=400"],
     }.get(recipe, [])  # fmt: skip
     return Row(f"{name}, MiniLM", recipe, (*(f"{place}.source=minilm" for place in places), FEW_ROWS, *short))
 
