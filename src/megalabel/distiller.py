@@ -205,7 +205,7 @@ def _take_over(encoder: nn.Module, folder: Path) -> bool:
 
 @dataclass
 class _Teacher:
-    """A saved model as :class:`megalabel.trainer.Teacher`: asked once, in memory only then; the run keeps its answers.
+    """A saved model as a :class:`Teacher`: asked once, in memory only then; the run keeps its answers.
 
     Args:
         place: the folder of the model.

@@ -9,11 +9,10 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from megalabel.data.hold_out import hold_out
 from megalabel.device import find_device
 from megalabel.errors import DataError, SettingError
 from megalabel.model import LabelStats, Model
@@ -33,11 +32,13 @@ from megalabel.training.augment_train import augment_and_tell
 from megalabel.training.check_labels import check_labels
 from megalabel.training.display import display
 from megalabel.training.distributed.check import check_ranks
+from megalabel.training.further import Further, train_further
 from megalabel.training.phase import Phase, Texts
 from megalabel.training.run_folder import finish_folder, identify, is_finished, on_device, prepare_folder
 from megalabel.training.run_log import RunLog
 from megalabel.training.space_sources import SpaceSources
 from megalabel.training.trackers import open_trackers
+from megalabel.training.validation import changed_rows, describe_validation, with_validation
 from megalabel.types import LABELS
 from megalabel.wording import counted
 
@@ -50,25 +51,12 @@ if TYPE_CHECKING:
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
     from megalabel.recipes.schema import Stage
+    from megalabel.training.teacher import Teacher
 
-__all__ = ["Teacher", "train", "train_rank", "validate"]
+__all__ = ["train", "train_rank", "validate"]
 
 
-class Teacher(Protocol):
-    """What a training can learn from beside the true labels; see :func:`megalabel.distiller.distil`."""
-
-    @property
-    def identity(self) -> str:
-        """Of model and settings: a run is resumed with the same."""
-        ...
-
-    def teach(self, data: Dataset) -> Dataset:
-        """Return the set with what the teacher says of its train rows in their targets."""
-        ...
-
-    def start(self, encoders: Mapping[str, nn.Module]) -> None:
-        """Give fresh encoders the weights of the teacher's, where they fit."""
-        ...
+_FURTHER = Further()  # how a selected network learns from the validation rows
 
 
 def train(
@@ -144,13 +132,13 @@ def train_rank(
     trackers = open_trackers(log, folder, recipe, say)
     with ExitStack() as lock:
         ranks.on_rank0(lambda: prepare_folder(folder, recipe, resume, lock))
-        held = _hold_out(recipe, data)
+        held = with_validation(recipe, data)
         identity = identify(recipe, held) | ({} if teacher is None else {"teacher": teacher.identity})
         check_ranks(ranks, {**identity, "--resume": str(resume)}, len(data.labels), folder)
         if resume and ranks.broadcast(lambda: is_finished(folder, identity)):
             say("this run is complete")
             return Model.load(folder) if ranks.first else None
-        say(f"{len(held.train):,} train, {_validation(held)}, {counted(len(data.labels), 'label')}")
+        say(f"{len(held.train):,} train, {describe_validation(held)}, {counted(len(data.labels), 'label')}")
         if device.type != "cpu":
             say(f"training on {device}")
         if not ranks.alone:
@@ -187,20 +175,6 @@ def validate(
         with RunLog(folder / "metrics.jsonl", resume=resume) as log:
             run = _Run(recipe, folder, identify(recipe, data), resume, log, ALONE, say, watch)
             return run.train_stages(augment_and_tell(recipe, data, say), "select", {}).best
-
-
-def _hold_out(recipe: Recipe, data: Dataset) -> Dataset:
-    """Return the data with validation rows: its own, or some of train; without any if the recipe wants none."""
-    chosen = recipe.training
-    if data.val is not None or chosen.validation == 0:
-        return data
-    return hold_out(data, share=chosen.validation, like_test=chosen.validation_like_test, seed=recipe.seed)
-
-
-def _validation(data: Dataset) -> str:
-    if data.val is None:
-        return "no validation texts (the last epoch is kept)"
-    return counted(len(data.val), "validation text")
 
 
 def _save_model(model: Model, run: Path, say: Callable[[str], None]) -> None:
@@ -255,21 +229,40 @@ class _Run:
         parts = ranks.on_rank0(lambda: self._fit(phase, best, data, weights))
         network, fitted, fusion, thresholds = parts or (None, None, None, None)
         if last.training.refit and data.val is not None:
-            epochs = counted(trained.epochs[next(reversed(trained.epochs))], "epoch")
-            self.say(f"training again on train + validation for {epochs}")
-            again = self.train_stages(self._augmented(data.refit()), "refit", trained.epochs)
-            parts = ranks.on_rank0(lambda: self._fit(again.phase, again.best, data.refit(), None))
+            further = last.training.refit == "continue"
+            again = self._further(phase, data) if further else self._again(trained, data)
+            known = {"known": fitted.heads, "changed": changed_rows(data)} if further and fitted is not None else {}
+            parts = ranks.on_rank0(lambda: self._fit(again, best, data.refit(), None, **known))
             network, fitted, *_ = parts or (None, None)
         if network is None:
             return None
-        network.eval()
-        model = Model(last, network, data.labels, weights, LabelStats.of(data), fitted, fusion, thresholds=thresholds)
+        model = Model(
+            last, network.eval(), data.labels, weights, LabelStats.of(data), fitted, fusion, thresholds=thresholds
+        )
         model.about = describe(data, self.identity["data"], self.log.seconds, best["metrics"])
         return model
 
+    def _again(self, trained: _Trained, data: Dataset) -> Phase:
+        """Train all stages from the start on train + validation, each for the epochs that proved best."""
+        epochs = counted(trained.epochs[next(reversed(trained.epochs))], "epoch")
+        self.say(f"training again on train + validation for {epochs}")
+        return self.train_stages(self._augmented(data.refit()), "refit", trained.epochs).phase
+
+    def _further(self, phase: Phase, data: Dataset) -> Phase:
+        """Train the selected network on, over the validation rows and some others."""
+        return train_further(
+            phase.recipe, phase.network, self._taught(data.refit()), data.refit_places()[1], _FURTHER, name="refit",
+            say=self.say, folder=self.folder / "checkpoints" / "refit", log=self.log, identity=self.identity,
+            resume=self.resume,
+        )  # fmt: skip
+
+    def _taught(self, data: Dataset) -> Dataset:
+        """Return the set with what a teacher says."""
+        return data if self.teacher is None else self.teacher.teach(data)
+
     def _augmented(self, data: Dataset) -> Dataset:
         """Return the set with what a teacher says, and with the rows that the recipe adds."""
-        return augment_and_tell(self.recipe, data if self.teacher is None else self.teacher.teach(data), self.say)
+        return augment_and_tell(self.recipe, self._taught(data), self.say)
 
     def train_stages(self, data: Dataset, part: str, epochs: Mapping[str, int]) -> _Trained:
         """Train all stages in order, each for its own number of epochs or those given."""
@@ -380,13 +373,17 @@ class _Run:
             return phase, phase.run(resume=self.resume)
 
     def _fit(
-        self, phase: Phase, best: dict[str, Any], data: Dataset, weights: Mapping[str, float] | None
+        self, phase: Phase, best: dict[str, Any], data: Dataset, weights: Mapping[str, float] | None, **known: Any
     ) -> tuple[Network, Fitted, FusedScores | None, Thresholds | None]:
-        """Return the whole network, the heads fitted on it and, with weights, the fusion if wanted and thresholds."""
+        """Return the whole network, the heads fitted on it and, with weights, the fusion if wanted and thresholds.
+
+        ``known`` are heads to start from, and the labels whose rows have changed since: see :func:`fit_heads`.
+        """
         recipe, network = phase.recipe, phase.whole(best)
         fitted = fit_heads(
-            recipe.heads, recipe.ngrams.options(), network, data, seed=recipe.seed, say=self.say,
-            checkpoints=self.folder / "checkpoints" / f"{phase.name}-heads",
+            recipe.heads, recipe.ngrams.options(), network, data, seed=self.recipe.seed, say=self.say,
+            keep=recipe.training.refit == "continue" and weights is not None,
+            checkpoints=self.folder / "checkpoints" / f"{phase.name}-heads", **known,
         )  # fmt: skip
         if weights is None:
             return network, fitted, None, None

@@ -23,6 +23,7 @@ from megalabel.data.load import load
 from megalabel.disk import remove_abandoned
 from megalabel.errors import DataError, SettingError
 from megalabel.files import check_target, json_rows, writing, writing_folder
+from megalabel.heads.head import Changed
 from megalabel.metrics.measure import measure
 from megalabel.model import LabelStats, Model
 from megalabel.model.changing import changing
@@ -32,9 +33,7 @@ from megalabel.model.grown import grown_network
 from megalabel.model.merge_rows import merge_rows
 from megalabel.model.store import find_model, read_labels
 from megalabel.network.fit import fit_heads
-from megalabel.training.display import display
-from megalabel.training.phase import Phase, Texts
-from megalabel.training.run_log import RunLog
+from megalabel.training.further import Further, train_further
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,15 +42,12 @@ if TYPE_CHECKING:
     from megalabel.metrics.thresholds import Thresholds
     from megalabel.network.fit import Fitted
     from megalabel.network.network import Network
-    from megalabel.recipes.schema import Recipe
 
 __all__ = ["HISTORY", "UpdateSettings", "Updated", "load_rows", "read_history", "save_updated", "update", "update_run"]
 
 HISTORY = "updates.jsonl"  # in a run folder: one line per update
 SHOWN = ("P@1", "P@5", "nDCG@5", "PSP@1", "PSP@5")  # metrics in the history
 FEWEST = 100  # validation rows; with fewer, weights and fusion stay as they are
-_BATCHES = 8  # per epoch, at least: a few rows get smaller batches
-_OLD = 256  # old rows mixed in, at least
 
 
 @dataclass(frozen=True)
@@ -292,12 +288,14 @@ class _Update:
         place = np.full(len(self.merged.split), -1, dtype=np.int64)
         place[_rows_of(data.train.uids)] = np.arange(len(data.train))
         focus = place[rows][place[rows] >= 0]
-        phase = self._train(start.network, data, focus)
+        settings = self.settings
+        further = Further(settings.epochs, settings.rate, settings.mix, settings.seed)
+        phase = train_further(recipe, start.network, data, focus, further, name="update", say=self.say)
         touched = np.union1d(lost, data.train.targets[focus].indices).astype(np.int64)
         network = phase.network.eval()
         fitted = fit_heads(
             recipe.heads, recipe.ngrams.options(), network, data, seed=recipe.seed, say=self.say,
-            known=start.fitted.heads, touched=touched,
+            known=start.fitted.heads, changed=Changed(touched),
         )  # fmt: skip
         learnt = _Learnt(network, fitted, start.weights, start.fusion, start.thresholds)
         if data.val is None:
@@ -312,32 +310,6 @@ class _Update:
             learnt.fusion, top = fit_fusion(model, data, self.say)
         learnt.thresholds = fit_thresholds(model, data, top, self.say)
         return learnt
-
-    def _train(self, network: Network, data: Dataset, focus: NDArray[np.int64]) -> Phase:
-        """Train the network on for a few epochs over these rows of train and some others."""
-        settings, chosen = self.settings, self.old.recipe
-        others = np.setdiff1d(np.arange(len(data.train)), focus)
-        count = min(len(others), max(round(settings.mix * len(focus)), _OLD if settings.mix else 0))
-        mixed = generator(settings.seed, "mix").choice(others, count, replace=False)
-        data = data.replace(train=data.train.rows(np.union1d(focus, mixed)))
-        recipe = _short(chosen, settings, chosen.batching.epoch_items(data.train))
-        encoders = dict(network.encoders.items())
-        spaces = network.spaces
-        for head in recipe.dense_heads.values():
-            if head.candidates is not None and head.candidates.graph:
-                name = recipe.dense_heads[head.candidates.source].label_space
-                spaces[name] = spaces[name].with_graph(data.train.targets, recipe.seed)
-        steps = recipe.batching.steps(data.train)
-        self.say(f"training on {len(focus):,} changed and {count:,} other texts")
-        title, total = f"{recipe.name} on {data.name}", steps * settings.epochs
-        with display(total_steps=total, epochs=settings.epochs, epoch_steps=steps, title=title) as show:
-            phase = Phase(
-                recipe=recipe, data=data, network=network, texts=Texts.of(data, encoders), folder=None,
-                epochs=settings.epochs, select=False, log=RunLog(None), show=show, name="update", identity={},
-                carried=list(network.heads),
-            )  # fmt: skip
-            phase.run(resume=False)
-        return phase
 
     def _built(self, learnt: _Learnt, data: Dataset) -> Model:
         removed, labels = self.old.state.removed, data.labels
@@ -361,30 +333,6 @@ class _Update:
         shown = ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in SHOWN)
         self.say(f"{len(data.val):,} validation texts: {shown}")
         self.history["validation"] = {"rows": len(data.val), "before": before, "after": after}
-
-
-def _short(recipe: Recipe, settings: UpdateSettings, items: int) -> Recipe:
-    """Return the recipe for a few epochs from where the network is."""
-    training, batching = recipe.training, recipe.batching
-    rates = {
-        name: group.model_copy(update={"lr": group.lr * settings.rate})
-        for name in ("encoder", "tables", "heads")
-        if (group := getattr(training, name)) is not None
-    }
-    schedule = training.schedule if training.schedule in ("linear", "cosine", "constant") else "linear"
-    small = training.model_copy(
-        update={
-            **rates, "epochs": settings.epochs, "schedule": schedule, "warmup_steps": None, "max_steps": None,
-            "milestones": (), "averaging": None,
-        }
-    )  # fmt: skip
-    changes: dict[str, Any] = {"batch_size": min(batching.batch_size, max(1, items // _BATCHES))}
-    if hasattr(batching, "refresh"):
-        changes["refresh"] = batching.refresh.model_copy(update={"start": 0})
-    return recipe.model_copy(
-        update={"training": small, "batching": batching.model_copy(update=changes), "seed": settings.seed,
-                "init_from": None, "augment": None}
-    )  # fmt: skip
 
 
 def _rows_of(uids: Any) -> NDArray[np.int64]:

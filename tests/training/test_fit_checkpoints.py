@@ -49,8 +49,10 @@ def test_fitted_heads_survive_a_kill(whole, tmp_path, monkeypatch, part):
     if part == "refit":  # one that is damaged is fitted again
         (heads / "memory" / "memory.json").write_text("{")
         shutil.rmtree(heads / "label_words")
-    fits, plain = [], LinearSettings.fit
-    monkeypatch.setattr(LinearSettings, "fit", lambda *given: fits.append(1) or plain(*given))
+    fits = []
+    for name in ("fit", "refit"):
+        plain = getattr(LinearSettings, name)
+        monkeypatch.setattr(LinearSettings, name, lambda *given, plain=plain: fits.append(1) or plain(*given))
     lines = []
     model = ml.train("auto", ml.load(DATA), run, changes=CHANGES, resume=True, say=lines.append)
     assert len(fits) == (1 if part == "select" else 0)  # that of the refit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -23,10 +23,15 @@ __all__ = ["Dataset", "Labels", "Split"]
 
 
 _NO_CONCEPT = Concept()
+_Places: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.int64]]"
 
 
 def _no_pairs() -> NDArray[np.int64]:
     return np.empty((0, 2), dtype=np.int64)
+
+
+def _no_rows() -> NDArray[np.int64]:
+    return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -166,11 +171,12 @@ class Dataset:
     about: str = ""
     licence: str = ""
     propensity: tuple[float, float] = (0.55, 1.5)  # A, B
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # [L], filled when empty
+    counts: NDArray[np.int64] = field(default_factory=_no_rows)  # [L], filled when empty
     points: int = 0  # filled when 0
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)  # package it was made from -> version
     test_only: bool = False  # rows to measure on: there are no train rows, and no frequencies
     before: Dataset | None = field(default=None, repr=False)  # the set a validation part was held out of
+    origin: _Places = field(default=(_no_rows(), _no_rows()), repr=False)  # its rows that are train now, and val
 
     def __post_init__(self) -> None:
         for title, split in self.splits.items():
@@ -214,6 +220,19 @@ class Dataset:
         if self.before is not None:
             return self.before
         return self if self.val is None else self.replace(train=self.train + self.val, val=None)
+
+    def refit_places(self) -> _Places:
+        """Return where the train rows and the val rows are among the train rows of :meth:`refit`.
+
+        >>> from megalabel import load
+        >>> from megalabel.data.hold_out import hold_out
+        >>> data = hold_out(load("synthetic:points=300,labels=40"))
+        >>> [data.refit().train.texts[row] for row in data.refit_places()[1]] == list(data.val.texts)
+        True
+        """
+        if self.before is not None:
+            return self.origin
+        return np.arange(len(self.train)), len(self.train) + np.arange(0 if self.val is None else len(self.val))
 
     @classmethod
     def from_lists(

@@ -79,10 +79,10 @@ def hold_out(
             f"{data.name}: no train row can be held out, each has the only train point of some label",
             remedy="provide a val set, or train on all rows: --set training.validation=0",
         )
-    train, held = picker.result()
+    train, held, origin = picker.result()
     if into == "test":
         return data.replace(train=train, test=held, counts=np.empty(0, dtype=np.int64), points=0)
-    return data.replace(train=train, val=held, before=data)
+    return data.replace(train=train, val=held, before=data, origin=origin)
 
 
 def hold_out_rows(data: Dataset, rows: Sequence[int]) -> Dataset:
@@ -101,8 +101,8 @@ def hold_out_rows(data: Dataset, rows: Sequence[int]) -> Dataset:
         picker.try_row(row)
     if not picker.held:
         return data
-    train, held = picker.result()
-    return data.replace(train=train, val=held, before=data)
+    train, held, origin = picker.result()
+    return data.replace(train=train, val=held, before=data, origin=origin)
 
 
 def held_out_size(rows: int, share: float, max_rows: int = MAX_ROWS) -> int:
@@ -210,14 +210,15 @@ class _Picker:
             reverse[b] = [r for r in rows if r != row and not self.is_held[r] and item in self.labels_of(r)]
         return {b: rows for b, rows in reverse.items() if rows}
 
-    def result(self) -> tuple[Split, Split]:
-        """Return the remaining train rows and the held-out rows."""
-        train = self.data.train
-        held = train.filtering(_pairs(self.given_up)).rows(np.array(self.held, dtype=np.int64))
+    def result(self) -> tuple[Split, Split, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Return the remaining train rows, the held-out rows, and where both are among all rows."""
+        train, chosen = self.data.train, np.array(self.held, dtype=np.int64)
+        held = train.filtering(_pairs(self.given_up)).rows(chosen)
         # A cell removed as a reverse pair is still true for a row that was held out later.
         rest = train.without(_pairs([cell for cell in self.gone if not self.is_held[cell[0]]]))
-        rest = rest.rows(np.flatnonzero(~self.is_held & (np.diff(rest.targets.indptr) > 0)))
-        return rest, self.like_test(held, rest)
+        kept = np.flatnonzero(~self.is_held & (np.diff(rest.targets.indptr) > 0))
+        rest = rest.rows(kept)
+        return rest, self.like_test(held, rest), (kept, chosen)
 
     def like_test(self, held: Split, rest: Split) -> Split:
         """Filter reciprocal train pairs too if the test set does."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from pydantic import PositiveInt, model_validator
@@ -41,6 +42,7 @@ __all__ = [
     "HEADS",
     "NGRAMS",
     "AnyHead",
+    "Changed",
     "FitData",
     "FittedHead",
     "FittedSettings",
@@ -97,6 +99,19 @@ else:
     AnyHead = one_of(lambda: HEADS)
 
 
+@dataclass(frozen=True)
+class Changed:
+    """How the train rows differ from those that a known head was fitted on.
+
+    Args:
+        labels: ids of the labels whose rows have changed.
+        places: where the known head's rows are among the train rows, in its order; None if they are not among them.
+    """
+
+    labels: NDArray[np.int64]
+    places: NDArray[np.int64] | None = None
+
+
 class FittedSettings(HeadSettings):
     """A head that is fitted after the network is trained."""
 
@@ -112,10 +127,10 @@ class FittedSettings(HeadSettings):
         """Return the head, fitted on the train rows."""
         raise NotImplementedError
 
-    def refit(self, data: FitData, known: FittedHead, touched: NDArray[np.int64]) -> FittedHead:
+    def refit(self, data: FitData, known: FittedHead, changed: Changed) -> FittedHead:
         """Return the head fitted on the train rows, given one over the same labels fitted on nearly the same rows.
 
-        ``touched`` are the labels whose rows have changed. A kind that can start from ``known`` does so.
+        A kind that can start from ``known`` does so.
         """
         return self.fit(data)
 
@@ -163,6 +178,10 @@ class FittedHead(ABC):
     @abstractmethod
     def grown(self, live: Live) -> FittedHead:
         """Return a head over all ``live.total`` labels, with the changed ones merged in."""
+
+    def finished(self) -> Self:
+        """Return the head without what only :meth:`FittedSettings.refit` could start from."""
+        return self
 
     @abstractmethod
     def save(self, folder: str | PathLike[str]) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 from copy import copy
 from dataclasses import replace
-from math import ceil
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -18,9 +17,9 @@ from megalabel.errors import DataError, SettingError
 from megalabel.heads.answers import SearchedAnswers
 from megalabel.heads.head import NGRAMS, FittedHead, RowSettings, check_bounds, register
 from megalabel.heads.live import FewRows, GivenAnswers, spread_rows
-from megalabel.heads.memory import Memory
-from megalabel.heads.sparse.hard_negatives import hard_negatives
-from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unit_rows, unpack
+from megalabel.heads.sparse.hard_negatives import nearest_labels
+from megalabel.heads.sparse.one_against_all import Duals, cells_of, train_labels, with_rows
+from megalabel.heads.sparse.rows import PARTS, as_rows, as_targets, no_cells, pack, unpack
 from megalabel.settings import NonNegative, NonNegativeInt, PositiveFloat
 
 if TYPE_CHECKING:
@@ -30,19 +29,15 @@ if TYPE_CHECKING:
 
     from megalabel.heads.answers import Answers
     from megalabel.heads.cost import HeadCost, HeadWorkload
-    from megalabel.heads.head import FitData, NewTexts, Queries
+    from megalabel.heads.head import Changed, FitData, NewTexts, Queries
     from megalabel.heads.live import Live, Part
     from megalabel.heads.sparse.inverted_index import InvertedIndex
     from megalabel.types import TopK
 
 __all__ = ["Linear", "LinearSettings"]
 
-_BELOW = np.float32(-2.0)  # bias of a label without positive rows; negatives of other labels score about -1
 _NEW_POINTS, _UNPRUNED = 10, 0.6  # measured: points that bring new n-grams, share of weights left by pruning
 _WEIGHT_BYTES, _NEGATIVE_BYTES = 16, 48  # per weight, by rows and by columns; per hard negative, in six matrices
-_LABELS = 128  # labels per task
-_FEWEST = 10  # wrong labels per row at least, however few labels are trained again
-_Duals: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]"  # offsets [L + 1], rows, values
 
 
 @register
@@ -77,14 +72,18 @@ class LinearSettings(RowSettings):
     def fit(self, data: FitData) -> Linear:
         """Mine hard negatives with a memory of the same rows, then train."""
         rows, targets, exclude = self._cells(data)
-        memory = Memory(max_df=self.max_df).fit(rows, targets)
-        negatives = hard_negatives(memory, rows, targets, exclude, per_row=self.mined)
+        negatives = nearest_labels(rows, targets, exclude, self.mined, self.max_df)
         return self._untrained(data).fit(rows, targets, negatives, exclude)
 
-    def refit(self, data: FitData, known: FittedHead, touched: NDArray[np.int64]) -> Linear:
-        """Train the touched labels alone, with negatives mined by the known classifiers; the others keep theirs."""
+    def refit(self, data: FitData, known: FittedHead, changed: Changed) -> Linear:
+        """Train all labels for one more round if the known ones can go on, else the touched labels alone."""
         assert isinstance(known, Linear)
-        return self._untrained(data).refit(known, *self._cells(data), touched)
+        rows, targets, exclude = self._cells(data)
+        if changed.places is None or known.duals_ is None or self.labels != "none":
+            return self._untrained(data).refit(known, rows, targets, exclude, changed.labels, max_df=self.max_df)
+        fresh = np.setdiff1d(np.arange(rows.shape[0]), changed.places)
+        negatives = nearest_labels(rows, targets, exclude, self.mined, self.max_df, fresh)
+        return self._untrained(data).fit_further(known, rows, targets, negatives, exclude, changed.places)
 
     def _cells(self, data: FitData) -> tuple[sparse.csr_matrix, sparse.csr_matrix, sparse.csr_matrix]:
         """Return n-grams of the train rows, their targets, and the pairs that are neither right nor wrong."""
@@ -106,9 +105,10 @@ class Linear(FittedHead):
 
     over the positive rows of label l, with relevance y in (0, 1] (a soft target is the
     probability of a hard one), and its negatives, with y = 0: pairs given to ``fit``, such as
-    :func:`hard_negatives`, and some random rows. From the second round on, the best-scored
-    wrong labels of each row join the negatives, and all labels are trained again. A row beyond
-    the margin changes nothing, so the result approaches the classifier trained on all N rows.
+    :func:`hard_negatives`, and some random rows. In each further round the negatives are those
+    inside the margin, which hold the classifier in place, and the best-scored wrong labels of each
+    row; a round starts from the solution of the last. A row beyond the margin changes
+    nothing, so the result approaches the classifier trained on all N rows.
 
     Each problem is solved in its dual, row by row (Hsieh et al., "A dual coordinate descent
     method for large-scale linear SVM", ICML 2008, algorithm 1, sections 3.1 and 3.2). Weights
@@ -116,10 +116,8 @@ class Linear(FittedHead):
     Schoelkopf, "DiSMEC", WSDM 2017).
 
     A label without positive rows has no weights and a bias of -2, below that of a plain
-    negative. The result is the same for any number of threads.
-
-    A new label has its text as its one positive: its n-grams, scaled to the norm of rare labels, with their bias. A
-    renamed label keeps its weights.
+    negative. The result is the same for any number of threads. A new label has its text as its one
+    positive: its n-grams, scaled to the norm of rare labels, with their bias. A renamed label keeps its weights.
 
     Args:
         C: weight of the errors against the size of the weights.
@@ -147,7 +145,7 @@ class Linear(FittedHead):
         prune: float = 0.1,
         uniform: int = 50,
         rounds: int = 2,
-        per_row: int = 100,
+        per_row: int = 50,
         tolerance: float = 0.1,
         passes: int = 50,
         seed: int = 0,
@@ -156,6 +154,7 @@ class Linear(FittedHead):
         self.tolerance, self.passes, self.seed = tolerance, passes, seed
         self.weights_: sparse.csr_matrix | None = None  # [L, F]
         self.bias_ = np.empty(0, dtype=np.float32)  # [L]
+        self.duals_: Duals | None = None  # a further fit starts from them, until the head is finished
         self._index: InvertedIndex | None = None
 
     def fit(
@@ -185,12 +184,60 @@ class Linear(FittedHead):
             no_cells(shape) if cells is None else as_targets(cells, name, shape)
             for name, cells in (("negatives", negatives), ("exclude", exclude))
         )
-        duals = _no_duals(shape[1])  # a round begins with those of the last
-        for number in range(self.rounds):
-            if number > 0:
-                wrong = sparse.csr_matrix(wrong + self._mistakes(x, y, out))
-            self.weights_, self.bias_, duals = self._solve(x, y, wrong, out, duals)
-            self._index = None
+        self._round(x, y, wrong, out, duals=Duals.none(shape[1]), uniform=self.uniform)
+        for _ in range(1, self.rounds):
+            self._harder_round(x, y, no_cells(shape), out)
+        return self
+
+    def fit_further(
+        self,
+        known: Linear,
+        rows: sparse.csr_matrix,
+        targets: sparse.csr_matrix,
+        negatives: sparse.csr_matrix,
+        exclude: sparse.csr_matrix,
+        places: NDArray[np.int64],
+    ) -> Self:
+        """Train all labels for one more round on more rows, starting from where another fit ended.
+
+        Args:
+            known: fitted on some of the rows, and not ``finished`` yet.
+            rows: [N, F] training rows.
+            targets: [N, L] relevance in (0, 1].
+            negatives: [N, L] negatives of the further rows.
+            exclude: [N, L] pairs that are neither right nor wrong.
+            places: [n] where among the rows those of ``known`` are.
+        """
+        self._check()
+        if known.duals_ is None:
+            raise SettingError("this linear head is finished and cannot be trained further", remedy="call fit")
+        x, shape = as_rows(rows, "rows"), targets.shape
+        y, wrong, out = (as_targets(cells, name, shape) for cells, name in
+                         ((targets, "targets"), (negatives, "negatives"), (exclude, "exclude")))  # fmt: skip
+        self.weights_, self.bias_, self.duals_ = known.weights_, known.bias_, known.duals_.moved(places)
+        return self._harder_round(x, y, wrong, out)
+
+    def finished(self) -> Self:
+        """Return the head without what a further fit starts from."""
+        linear = copy(self)
+        linear.duals_ = None
+        return linear
+
+    def _round(self, *cells: sparse.csr_matrix, duals: Duals, uniform: int) -> None:
+        """Train all labels, starting from these duals; ``cells`` as in :func:`train_labels`."""
+        self.weights_, self.bias_, self.duals_ = train_labels(
+            *cells, duals=duals, uniform=uniform, C=self.C, tolerance=self.tolerance, passes=self.passes,
+            prune=self.prune, seed=self.seed,
+        )  # fmt: skip
+        self._index = None
+
+    def _harder_round(
+        self, x: sparse.csr_matrix, y: sparse.csr_matrix, negatives: sparse.csr_matrix, exclude: sparse.csr_matrix
+    ) -> Self:
+        """Train all labels once more: on the negatives that have held, the best wrong labels of each row, and these."""
+        assert self.duals_ is not None
+        wrong = self.duals_.negatives(x.shape[0]) + self._mistakes(x, y, exclude) + negatives
+        self._round(x, y, sparse.csr_matrix(wrong), exclude, duals=self.duals_, uniform=0)
         return self
 
     def refit(
@@ -200,12 +247,13 @@ class Linear(FittedHead):
         targets: sparse.csr_matrix,
         exclude: sparse.csr_matrix,
         labels: NDArray[np.int64],
+        *,
+        max_df: float = 1.0,
     ) -> Self:
         """Train these labels again, in one round; all others keep the classifiers of ``known``.
 
-        The negatives of a label, about as many as in ``fit``, are the rows that ``known`` wrongly ranks it high for,
-        among these labels, and the wrong rows nearest to the mean of its own: what ``known`` has learnt to tell
-        apart would be forgotten without these.
+        Negatives are the labels of a row's nearest other rows, and those that ``known`` wrongly ranks high. Without
+        the first, what ``known`` has learnt to tell apart would be forgotten.
 
         Args:
             known: classifiers over the same labels and features.
@@ -213,6 +261,7 @@ class Linear(FittedHead):
             targets: [N, L] relevance in (0, 1].
             exclude: [N, L] pairs that are neither right nor wrong.
             labels: ids of the labels to train.
+            max_df: n-grams in more than this share of the rows are not used to find the nearest ones.
 
         >>> x = sparse.csr_matrix(np.array([[1, 0], [0, 1], [0.6, 0.8]], dtype=np.float32))
         >>> y = sparse.csr_matrix(np.array([[1, 0], [0, 0], [0, 0]], dtype=np.float32))
@@ -224,23 +273,16 @@ class Linear(FittedHead):
         """
         self._check()
         x, weights, bias = as_rows(rows, "rows"), known._ready(), known.bias_.copy()
-        shape = x.shape[0], len(labels)
-        y, out = (sparse.csr_matrix(as_targets(cells, name, (x.shape[0], len(bias)))[:, labels])
+        y, out = (as_targets(cells, name, (x.shape[0], len(bias)))
                   for cells, name in ((targets, "targets"), (exclude, "exclude")))  # fmt: skip
-        wrong = no_cells(shape)
-        if len(labels) > 1:
-            mining = copy(self)
-            mining.per_row = min(self.per_row, max(_FEWEST, ceil(self.per_row * len(labels) / len(bias))))
-            means = unit_rows(sparse.csr_matrix((y > 0).astype(np.float32).T @ x))
-            no_bias = np.zeros(len(labels), dtype=np.float32)
-            for scorer in ((means, no_bias), (sparse.csr_matrix(weights[labels]), bias[labels])):
-                (mining.weights_, mining.bias_), mining._index = scorer, None
-                wrong = sparse.csr_matrix(wrong + mining._mistakes(x, y, out))
-        fresh, bias[labels], _ = self._solve(x, y, wrong, out, _no_duals(len(labels)))
-        place = np.arange(len(bias))  # row of each label in the stack of old and new weights
-        place[labels] = len(bias) + np.arange(len(labels))
-        self.weights_ = sparse.csr_matrix(sparse.vstack([weights, fresh], format="csr")[place])
-        self.bias_, self._index = bias, None
+        some = copy(self)
+        some.weights_, some.bias_, some._index = weights, bias, None
+        wrong = nearest_labels(x, y, out, 2 * self.per_row, max_df) + some._mistakes(x, y, out)
+        some._round(
+            x, *(part[:, labels] for part in (y, wrong, out)), duals=Duals.none(len(labels)), uniform=self.uniform
+        )
+        bias[labels] = some.bias_
+        self.weights_, self.bias_, self._index = with_rows(weights, labels, some._ready()), bias, None
         return self
 
     def scores(self, queries: sparse.csr_matrix, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -316,67 +358,29 @@ class Linear(FittedHead):
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write a folder for ``load`` completely or not at all, replacing an older one."""
-        write_part(folder, self.kind, self.config(), pack("weights", self._ready()) | {"bias": self.bias_})
+        duals = {} if self.duals_ is None else self.duals_.arrays()
+        write_part(folder, self.kind, self.config(), pack("weights", self._ready()) | {"bias": self.bias_} | duals)
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
         """Return the head written by ``save``."""
         wanted = ["bias", *(f"weights.{part}" for part in PARTS)]
-        settings, arrays = read_part(folder, cls.kind, inspect.signature(cls).parameters, wanted)
+        known = inspect.signature(cls).parameters
+        settings, arrays = read_part(folder, cls.kind, known, wanted, [*wanted, *Duals.none(0).arrays()])
         linear = cls(**settings)
         linear._check()
         linear.weights_, linear.bias_ = unpack("weights", arrays, folder), arrays["bias"]
         if linear.bias_.shape != (linear.weights_.shape[0],) or linear.bias_.dtype != np.float32:
             raise DataError(f"bias is {linear.bias_.shape}, not [{linear.weights_.shape[0]}]", path=folder)
+        linear.duals_ = Duals.of(arrays, len(linear.bias_), folder)
         return linear
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items() if name != "kind")
-        return f"Linear({arguments})"
-
-    def _solve(
-        self,
-        x: sparse.csr_matrix,
-        y: sparse.csr_matrix,
-        negatives: sparse.csr_matrix,
-        exclude: sparse.csr_matrix,
-        known: _Duals,
-    ) -> tuple[sparse.csr_matrix, NDArray[np.float32], _Duals]:
-        """Return the weights [L, F], biases [L] and duals of all labels, starting from known duals."""
-        from megalabel.heads.sparse.dual_descent import solve_labels
-        from megalabel.heads.sparse.in_blocks import in_blocks
-
-        by_label = [cells.tocsc() for cells in (y, negatives, exclude)]
-        # Columns by descending frequency: what a label looks up most is then close together in memory.
-        column_of = np.argsort(-np.bincount(x.indices, minlength=x.shape[1]), kind="stable").astype(np.int32)
-        place_of = np.empty_like(column_of)
-        place_of[column_of] = np.arange(len(column_of), dtype=np.int32)
-        places = place_of[x.indices]
-        positives = by_label[0].indptr, by_label[0].indices, by_label[0].data
-        wrong, out = ((cells.indptr, cells.indices) for cells in by_label[1:])
-
-        def work(start: int, stop: int) -> tuple[NDArray[Any], ...]:
-            return solve_labels(
-                start, stop, (x.indptr, places, x.data), positives, wrong, out, x.shape[1], float(self.C),
-                self.uniform, self.seed, float(self.tolerance), self.passes, float(self.prune), known,
-            )  # fmt: skip
-
-        parts = in_blocks(work, y.shape[1], _LABELS, "training", unit="labels")
-        sizes, columns, weights, biases, counts, rows, duals = map(np.concatenate, zip(*parts, strict=True))
-        biases[np.diff(by_label[0].indptr) == 0] = _BELOW
-        indptr = np.concatenate([[0], np.cumsum(sizes)])
-        matrix = sparse.csr_matrix((weights, column_of[columns], indptr), shape=(y.shape[1], x.shape[1]))
-        matrix.sort_indices()
-        return matrix, biases, (np.concatenate([[0], np.cumsum(counts)]), rows, duals)
+        return f"Linear({', '.join(f'{name}={value!r}' for name, value in self.config().items() if name != 'kind')})"
 
     def _mistakes(self, x: sparse.csr_matrix, y: sparse.csr_matrix, exclude: sparse.csr_matrix) -> sparse.csr_matrix:
         """Return the best labels [N, L] of each row that are neither positive nor excluded."""
-        ids = self.search(x, self.per_row, sparse.csr_matrix(abs(y) + abs(exclude))).ids
-        real = ids >= 0
-        indptr = np.concatenate([[0], np.cumsum(real.sum(axis=1))])
-        mistakes = sparse.csr_matrix((np.ones(real.sum(), dtype=np.float32), ids[real], indptr), shape=y.shape)
-        mistakes.sort_indices()
-        return mistakes
+        return cells_of(self.search(x, self.per_row, sparse.csr_matrix(abs(y) + abs(exclude))).ids, y.shape[1])
 
     def _inverted_index(self) -> InvertedIndex:
         """Return the inverted index over the weights, built on first use."""
@@ -394,7 +398,3 @@ class Linear(FittedHead):
     def _check(self) -> None:
         least = {"prune": 0, "uniform": 0, "rounds": 1, "per_row": 1, "passes": 1, "seed": 0}
         check_bounds(self, ("C", "tolerance"), least)
-
-
-def _no_duals(labels: int) -> _Duals:
-    return np.zeros(labels + 1, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)

@@ -15,7 +15,7 @@ from megalabel.encoders._arrays import read_part, write_part
 from megalabel.encoders.sparse import SparseEncoder
 from megalabel.errors import DataError, MegalabelError
 from megalabel.files import make_folder
-from megalabel.heads.head import NGRAMS, FittedHead, FittedSettings, RowSettings
+from megalabel.heads.head import NGRAMS, Changed, FittedHead, FittedSettings, RowSettings
 from megalabel.heads.live import Live
 from megalabel.network.texts import TextTokens
 from megalabel.network.vectors import query_side
@@ -90,7 +90,8 @@ def fit_heads(
     seed: int,
     say: Callable[[str], None],
     known: Mapping[str, FittedHead] | None = None,
-    touched: NDArray[np.int64] | None = None,
+    changed: Changed | None = None,
+    keep: bool = False,
     checkpoints: Path | None = None,
 ) -> Fitted:
     """Fit the fitted heads among ``heads`` on the train rows of a data set without augmentation.
@@ -106,7 +107,8 @@ def fit_heads(
         seed: random seed.
         say: called with a line for each head that takes longer than two seconds.
         known: heads over the same labels, fitted on nearly the same rows, to start from.
-        touched: with ``known``, the labels whose rows have changed.
+        changed: with ``known``, how the rows differ from those.
+        keep: whether the heads keep what another call may start from, if they are its ``known``.
         checkpoints: folder of heads fitted by the same call before it was killed: they are read from there, and heads
             that took long are saved there, each completely or not at all.
     """
@@ -119,14 +121,15 @@ def fit_heads(
     for name, settings in wanted.items():
         saved = None if checkpoints is None else _saved(settings, checkpoints / name, say)
         if saved is not None:
-            fitted[name] = saved
+            fitted[name] = saved if keep else saved.finished()
             continue
         begin = time.monotonic()
         with announced(f"fitting {name}", say):
-            if known is None or touched is None:
-                fitted[name] = settings.fit(source)
+            if known is None or changed is None:
+                head = settings.fit(source)
             else:
-                fitted[name] = settings.refit(source, known[name], touched)
+                head = settings.refit(source, known[name], changed)
+            fitted[name] = head if keep else head.finished()
         if checkpoints is not None and time.monotonic() - begin >= WORTH_SECONDS:
             make_folder(checkpoints)
             fitted[name].save(checkpoints / name)

@@ -49,6 +49,9 @@ def test_rules_hold_for_any_symmetric_set(items, density, share, seed, by_text, 
     assert (np.diff(held.val.targets.indptr) > 0).all()
     assert (np.diff(held.train.targets.indptr) > 0).all()
     assert held.refit() is data
+    for split, places in zip((held.train, held.val), held.refit_places(), strict=True):
+        assert [data.train.uids[row] for row in places] == list(split.uids)
+        assert [data.train.texts[row] for row in places] == list(split.texts)
     assert held.counts.tolist() == data.counts.tolist()
     assert held.val.targets.multiply(held.val.excluded()).nnz == 0
 

@@ -9,7 +9,8 @@ from scipy import sparse
 from sklearn.svm import LinearSVC
 
 from megalabel.errors import DataError, SettingError
-from megalabel.heads import Linear, Memory, hard_negatives, linear
+from megalabel.heads import Linear, Memory, hard_negatives
+from megalabel.heads.sparse import one_against_all
 
 EXACT = {"uniform": 0, "rounds": 1, "prune": 0.0, "tolerance": 1e-9, "passes": 100_000}
 
@@ -129,7 +130,7 @@ def test_search_is_a_full_sort_and_scores_are_its_bits(labels, asked, k, seed):
 
 
 def test_every_number_of_threads_gives_the_same_bits(monkeypatch):
-    monkeypatch.setattr(linear, "_LABELS", 5)
+    monkeypatch.setattr(one_against_all, "_LABELS", 5)
     x, y = draw(0, 80, 30), draw(1, 80, 33, density=0.1)
     y.data[:] = 1
     before, actual = torch.get_num_threads(), []
@@ -244,3 +245,56 @@ def test_labels_trained_again_keep_apart_what_they_told_apart():
     again = Linear(uniform=0, per_row=1).refit(known, x, y, none, np.arange(3))
     assert again.search(x, 1).ids[:, 0].tolist() == [0, 1, 2]
     assert again.scores(x[1], np.array([[0]])).item() < 0
+
+
+def grown(seed=0):
+    """Rows and targets, the places of most of the rows, and negatives of the others."""
+    x, y = draw(seed, 40, 12), some_positive(draw(seed + 1, 40, 6, density=0.2))
+    y.data[:] = 1
+    places = np.delete(np.arange(40), [3, 17, 30])[::-1].copy()
+    others = np.zeros((40, 6))
+    others[[3, 17, 30]] = y[[3, 17, 30]].toarray() == 0
+    return x, y, places, ones(others), sparse.csr_matrix((40, 6), dtype=np.float32)
+
+
+def test_a_further_fit_reaches_the_optimum_of_all_rows():
+    """Rows move, some are new; with every wrong label among the negatives the problem is that of a fit from scratch."""
+    x, y, places, others, none = grown()
+    exact = {**EXACT, "per_row": 6}
+    known = Linear(**exact).fit(x[places], y[places], ones(y[places].toarray() == 0))
+    further = Linear(**exact).fit_further(known, x, y, others, none, places)
+    whole = Linear(**exact).fit(x, y, ones(y.toarray() == 0))
+    np.testing.assert_allclose(further.weights_.toarray(), whole.weights_.toarray(), atol=2e-4)
+    np.testing.assert_allclose(further.bias_, whole.bias_, atol=2e-4)
+
+
+def test_a_further_fit_starts_from_what_was_saved(tmp_path):
+    x, y, places, others, none = grown()
+    known = Linear(uniform=5).fit(x[places], y[places])
+    known.save(tmp_path / "known")
+    one, two = (Linear().fit_further(head, x, y, others, none, places)
+                for head in (known, Linear.load(tmp_path / "known")))  # fmt: skip
+    assert np.array_equal(one.weights_.data, two.weights_.data) and np.array_equal(one.bias_, two.bias_)
+
+
+def test_a_finished_head_keeps_nothing_to_start_from(tmp_path):
+    x, y, places, others, none = grown()
+    known = Linear(uniform=5).fit(x[places], y[places])
+    finished = known.finished()
+    assert finished.weights_ is known.weights_ and known.duals_ is not None
+    finished.save(tmp_path / "small")
+    known.save(tmp_path / "large")
+    small, large = ((tmp_path / name / "linear.safetensors").stat().st_size for name in ("small", "large"))
+    assert small < large
+    for head in (finished, Linear.load(tmp_path / "small")):
+        with pytest.raises(SettingError, match="cannot be trained further"):
+            Linear().fit_further(head, x, y, others, none, places)
+
+
+def test_negatives_mined_for_some_rows_are_those_of_all():
+    x, y, *_ = grown()
+    memory = Memory().fit(x, y)
+    every, some = (hard_negatives(memory, x, y, per_row=3, only=only) for only in (None, np.array([3, 17, 30])))
+    assert some.shape == every.shape and some.nnz > 0
+    assert np.array_equal(some[[3, 17, 30]].toarray(), every[[3, 17, 30]].toarray())
+    assert some.nnz == some[[3, 17, 30]].nnz

@@ -10,13 +10,13 @@ from scipy import sparse
 from megalabel.errors import SettingError
 from megalabel.graphs._top import keep_top
 from megalabel.heads.memory import Memory
-from megalabel.heads.sparse.rows import as_targets
+from megalabel.heads.sparse.rows import as_targets, no_cells
 from megalabel.progress import progress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["hard_negatives"]
+__all__ = ["hard_negatives", "nearest_labels"]
 
 _CHUNK = 4_096  # rows mined at a time: with many labels per row, their scores take much memory
 
@@ -28,6 +28,7 @@ def hard_negatives(
     exclude: sparse.csr_matrix | None = None,
     *,
     per_row: int = 50,
+    only: NDArray[np.int64] | None = None,
 ) -> sparse.csr_matrix:
     """Return the labels of each training row's nearest other rows that are not its own.
 
@@ -40,6 +41,7 @@ def hard_negatives(
         targets: [N, L] relevance; what is above zero is no negative.
         exclude: [N, L] pairs that are neither right nor wrong.
         per_row: largest number of negatives per row.
+        only: rows to mine for, in ascending order; None for all. The others have no negatives.
 
     Returns:
         [N, L] float32, the memory's score of each pair, columns sorted.
@@ -56,13 +58,31 @@ def hard_negatives(
     if exclude is not None:
         known = sparse.csr_matrix(abs(known) + abs(as_targets(exclude, "exclude", shape)))
     parts = []
-    with progress("mining negatives", total=shape[0]) as step:
-        for start in range(0, shape[0], _CHUNK):
-            rows = np.arange(start, min(start + _CHUNK, shape[0]))
-            scores = memory.scores(vectors[start : start + _CHUNK], rows=rows)
-            parts.append(keep_top(_without(scores, known[start : start + _CHUNK]), per_row))
+    mined = np.arange(shape[0]) if only is None else only
+    with progress("mining negatives", total=len(mined)) as step:
+        for start in range(0, len(mined), _CHUNK):
+            rows = mined[start : start + _CHUNK]
+            scores = memory.scores(vectors[rows], rows=rows)
+            parts.append(keep_top(_without(scores, known[rows]), per_row))
             step(len(rows))
-    return sparse.csr_matrix(sparse.vstack(parts, format="csr"))
+    found = sparse.csr_matrix(sparse.vstack(parts, format="csr")) if parts else no_cells((0, shape[1]))
+    if only is None:
+        return found
+    sizes = np.zeros(shape[0], dtype=np.int64)
+    sizes[only] = np.diff(found.indptr)
+    return sparse.csr_matrix((found.data, found.indices, np.concatenate([[0], np.cumsum(sizes)])), shape=shape)
+
+
+def nearest_labels(
+    rows: sparse.csr_matrix,
+    targets: sparse.csr_matrix,
+    exclude: sparse.csr_matrix,
+    per_row: int,
+    max_df: float,
+    only: NDArray[np.int64] | None = None,
+) -> sparse.csr_matrix:
+    """Return the hard negatives of training rows by a memory of these rows; ``max_df`` as in :class:`Memory`."""
+    return hard_negatives(Memory(max_df=max_df).fit(rows, targets), rows, targets, exclude, per_row=per_row, only=only)
 
 
 def _without(scores: sparse.csr_matrix, cells: sparse.csr_matrix) -> sparse.csr_matrix:
