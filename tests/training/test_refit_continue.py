@@ -38,7 +38,9 @@ def weights(model):
 
 def test_it_takes_one_short_epoch_more(run, whole):
     log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    steps = {phase: [line for line in log if line["phase"] == phase and "loss" in line] for phase in ("select", "refit")}
+    steps = {
+        phase: [line for line in log if line["phase"] == phase and "loss" in line] for phase in ("select", "refit")
+    }
     assert {line["epoch"] for line in steps["refit"]} == {0}
     assert len(steps["refit"]) < len(steps["select"])
     before, after = steps["select"][-1]["loss"], steps["refit"][0]["loss"]
