@@ -1,15 +1,14 @@
 """Two machines, each a network namespace with one rank, joined by a slow link that may lose packets or break."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from megalabel.training.checkpoint import load_checkpoint
 from megalabel.training.run_log import read_log
 
 pytestmark = pytest.mark.extra
@@ -23,6 +22,16 @@ ARGUMENTS = [
     "--set", "encoder={kind: bag, source: null, options: {dim: 16, words: 256, bigrams: 0, characters: 0}}",
     "--set", "batching.batch_size=32", "--set", "batching.refresh={start: 1, every: 2}",
 ]  # fmt: skip
+BUSY = """
+import sys, time
+from megalabel import trainer
+from megalabel.__main__ import main
+def save_stage(phase, best, spaces, folder, drop):
+    (folder.parents[1] / "busy").touch()
+    time.sleep(600)
+trainer.save_stage = save_stage
+sys.exit(main())
+"""
 
 
 def ip(*words):
@@ -65,14 +74,14 @@ class Hosts:
     def cut(self):
         ip("-n", self.names[0], "link", "set", self.links[0], "down")
 
-    def train(self, out, *more):
+    def train(self, out, *more, program=("-m", "megalabel")):
         """Start a rank on each host."""
         for rank, (name, link) in enumerate(zip(self.names, self.links, strict=True)):
             environment = {
                 "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": self.addresses[0],
                 "MASTER_PORT": "29555", "GLOO_SOCKET_IFNAME": link, "OMP_NUM_THREADS": "1",
             }  # fmt: skip
-            command = [sys.executable, "-m", "megalabel", *ARGUMENTS, "--out", str(out), *more]
+            command = [sys.executable, *program, *ARGUMENTS, "--out", str(out), *more]
             self.ranks.append(
                 subprocess.Popen(
                     ["ip", "netns", "exec", name, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -121,24 +130,43 @@ def test_the_weights_are_those_of_one_host(hosts, near, run_ranks, tmp_path, lin
     assert weights(tmp_path / "far") == weights(near)
 
 
-def test_a_host_that_is_cut_off(hosts, tmp_path):
-    """Both sides stop by themselves, with one line each, and the run goes on from its last checkpoint."""
-    assert hosts.slow_down(SLOW)
-    run = tmp_path / "run"
-    ranks = hosts.train(run, "--set", "training.epochs=5000", "--set", "training.evaluate_every=20")
-    log, end = run / "metrics.jsonl", time.monotonic() + LONGEST
-    while not log.is_file() or sum("loss" in row for row in read_log(log)) < 30:
+def wait_for(ranks, has_come):
+    end = time.monotonic() + LONGEST
+    while not has_come():
         assert time.monotonic() < end and all(rank.poll() is None for rank in ranks), "the run did not start"
         time.sleep(0.05)
-    hosts.cut()
+
+
+def check_stopped(ranks, run):
+    """Both sides stop by themselves, with one line each, and leave a whole checkpoint."""
     end = time.monotonic() + MINUTE
     said = [rank.communicate(timeout=max(0.1, end - time.monotonic()))[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [2, 2], said
     for rank, words in enumerate(said):
-        spoken = [line for line in words.splitlines() if "rank" in line and "ranks, each" not in line]
+        spoken = [line for line in words.splitlines() if "lost" in line]
         assert len(spoken) == 1, words
         assert spoken[0].startswith(f"megalabel: rank {rank} of 2 lost rank {1 - rank}, which could not be reached")
         assert "--resume" in spoken[0]
         assert "Traceback" not in words and "frame #" not in words
-    states = list(Path(run / "checkpoints").rglob("manifest.json"))
-    assert states and all(json.loads(state.read_text())["step"] > 0 for state in states)
+    steps = [load_checkpoint(folder).step for folder in (run / "checkpoints").iterdir()]
+    assert steps and min(steps) > 0
+
+
+def test_a_host_is_cut_off_in_the_middle_of_a_step(hosts, tmp_path):
+    """The ranks wait for each other in the library."""
+    assert hosts.slow_down(SLOW)
+    ranks = hosts.train(tmp_path, "--set", "training.epochs=5000", "--set", "training.evaluate_every=20")
+    log = tmp_path / "metrics.jsonl"
+    wait_for(ranks, lambda: log.is_file() and sum("loss" in row for row in read_log(log)) > 30)
+    hosts.cut()
+    check_stopped(ranks, tmp_path)
+
+
+def test_a_host_is_cut_off_while_the_other_works(hosts, tmp_path):
+    """Rank 0 is busy by itself, and the other asks it over the link whether it is done."""
+    assert hosts.slow_down(SLOW)
+    stages = ["--set", "training.epochs=1", "--set", "stages=[{name: one}, {name: two}]"]
+    ranks = hosts.train(tmp_path, *stages, program=["-c", BUSY])
+    wait_for(ranks, (tmp_path / "busy").exists)
+    hosts.cut()
+    check_stopped(ranks, tmp_path)

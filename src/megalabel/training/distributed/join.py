@@ -17,20 +17,21 @@ from torch.distributed.rendezvous import rendezvous
 
 from megalabel.errors import LostRankError, MegalabelError, SettingError
 from megalabel.ranks import ALONE, Ranks
-from megalabel.training.distributed.watch import AGAIN, Watch
+from megalabel.training.distributed.watch import Watch
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 __all__ = ["LostRankError", "join"]
 
+AGAIN = "start again with --resume to go on from the last checkpoint, with as many ranks as you like"
 TIMEOUT = 600.0  # seconds one rank waits for another
 _SOON = 5.0  # seconds in which the store must answer a rank with an error
 _times = count()  # a store outlives a run, so each run has its own keys
 
 
 @contextmanager
-def join(*, timeout: float = TIMEOUT) -> Iterator[Ranks]:
+def join(*, timeout: float = TIMEOUT, remedy: str = AGAIN) -> Iterator[Ranks]:
     """Join the processes that ``torchrun`` started; without torchrun there is a single process.
 
     Ranks communicate by gloo on a CPU and by NCCL on GPUs, where each uses the GPU of its local rank. The
@@ -41,6 +42,7 @@ def join(*, timeout: float = TIMEOUT) -> Iterator[Ranks]:
 
     Args:
         timeout: seconds that one rank waits for another.
+        remedy: what to do when a rank is lost.
 
     >>> with join() as ranks:
     ...     ranks.world, ranks.share(7)
@@ -50,9 +52,9 @@ def join(*, timeout: float = TIMEOUT) -> Iterator[Ranks]:
         yield ALONE
         return
     watches: list[Watch] = []
-    with _ended_by_signal(watches) as wakes:
+    with _ended_by_signal(watches, remedy) as wakes:
         store, rank, world = _meet(timeout)
-        watch, good = Watch(rank, world, _number("LOCAL_RANK", 0)), False
+        watch, good = Watch(rank, world, _number("LOCAL_RANK", 0), remedy), False
         watches.append(watch)
         try:
             watch.start(store, timeout, wakes=wakes)
@@ -73,7 +75,7 @@ def join(*, timeout: float = TIMEOUT) -> Iterator[Ranks]:
             if isinstance(error, MegalabelError):
                 raise
             what = f"rank {rank} of {world} lost another rank, which died or did not answer within {timeout:g} s"
-            raise LostRankError(what, remedy=AGAIN) from error
+            raise LostRankError(what, remedy=remedy) from error
         finally:
             watch.close(good=good, patience=timeout)
             with suppress(RuntimeError, ValueError):  # also if rank 0 left first: threads of gloo would abort the exit
@@ -135,7 +137,7 @@ def _is_lost(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def _ended_by_signal(watches: Sequence[Watch]) -> Iterator[bool]:
+def _ended_by_signal(watches: Sequence[Watch], remedy: str) -> Iterator[bool]:
     """Turn SIGTERM, by which torchrun ends all ranks when one has died, into an error with one line.
 
     So do the ``watches`` where they have lost a rank. Yields whether it does: only a main thread is told of signals.
@@ -146,7 +148,7 @@ def _ended_by_signal(watches: Sequence[Watch]) -> Iterator[bool]:
         if any(watch.leaving for watch in watches):
             return
         lost = [watch.error for watch in watches if watch.error is not None]
-        by_torchrun = LostRankError("stopped by SIGTERM, as torchrun does when another rank has died", remedy=AGAIN)
+        by_torchrun = LostRankError("stopped by SIGTERM, as torchrun does when another rank has died", remedy=remedy)
         raise lost[0] if lost else by_torchrun
 
     try:

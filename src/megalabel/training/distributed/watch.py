@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from torch._C._distributed_c10d import Store
 
-__all__ = ["AGAIN", "Watch"]
+__all__ = ["Watch"]
 
-AGAIN = "start again with --resume to go on from the last checkpoint, with as many ranks as you like"
 SILENCE = 25.0  # seconds without an answer from the system of another machine
 _PROBES = 5  # questions within that time
 _PATIENCE = 3.0  # seconds in which a rank may notice by itself, which it does in any exchange with the lost one
@@ -50,10 +49,11 @@ class Watch:
         rank: number of this process.
         world: number of processes.
         local: number of this process on its machine.
+        remedy: what to do when a rank is lost.
     """
 
-    def __init__(self, rank: int, world: int, local: int) -> None:
-        self.rank, self.world, self.local = rank, world, local
+    def __init__(self, rank: int, world: int, local: int, remedy: str) -> None:
+        self.rank, self.world, self.local, self.remedy = rank, world, local, remedy
         self.error: LostRankError | None = None  # the rank that was lost, if one was
         self.told = False  # whether another rank says why all stop, or this one has said it
         self.cut_off = False  # whether the lost rank may well live, but cannot be reached
@@ -140,7 +140,8 @@ class Watch:
             other.close()
             first = word != _GOOD and self.error is None
             if first:
-                self.error = LostRankError(f"rank {self.rank} of {self.world} lost rank {rank}, {why}", remedy=AGAIN)
+                what = f"rank {self.rank} of {self.world} lost rank {rank}, {why}"
+                self.error = LostRankError(what, remedy=self.remedy)
             self._changed.notify_all()
         if first:
             threading.Thread(target=self._end, name="megalabel-end", daemon=True).start()
@@ -173,7 +174,8 @@ class Watch:
                     other = server.accept()[0]
                 except TimeoutError:
                     raise LostRankError(
-                        f"rank {min(missing)} of {self.world} has not connected within {timeout:g} s", remedy=AGAIN
+                        f"rank {min(missing)} of {self.world} has not connected within {timeout:g} s",
+                        remedy=self.remedy,
                     ) from None
                 said = _greeting(other)
                 rank = int(said[_TOKEN:]) if said[_TOKEN:].isdigit() else 0
