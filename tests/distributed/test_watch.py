@@ -125,6 +125,20 @@ def test_a_rank_that_never_comes(monkeypatch):
         Watch(0, 2, 0, "start again").start(Store(), 0.1, wakes=False)
 
 
+def test_those_who_came_hear_that_another_did_not(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setattr(Watch, "_end", lambda rank: None)
+    ranks, store = [Watch(rank, 3, rank, "start again") for rank in range(2)], Store()
+    came = threading.Thread(target=ranks[1].start, args=(store, LONGEST), kwargs={"wakes": False})
+    came.start()
+    with pytest.raises(LostRankError, match="rank 2 of 3 has not connected"):
+        ranks[0].start(store, 0.5, wakes=False)
+    came.join()
+    ranks[0].close(good=False, patience=0.0)
+    wait_for(lambda: ranks[1].told)
+    ranks[1].close(good=False, patience=0.0)
+
+
 def test_rank_0_behind_a_firewall():
     store = Store()
     with socket.socket() as closed:

@@ -37,8 +37,9 @@ def join(*, timeout: float = TIMEOUT, remedy: str = AGAIN) -> Iterator[Ranks]:
     Ranks communicate by gloo on a CPU and by NCCL on GPUs, where each uses the GPU of its local rank. The
     first rank with an error raises it, and the others exit silently with code 2; so do all if a rank
     dies, if its machine cannot be reached for 25 seconds (:class:`~megalabel.training.distributed.watch.Watch`), or
-    if it does not respond in time. Without torchrun, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (and
-    LOCAL_RANK, for GPUs) in the environment.
+    if it does not respond in time. A process whose main thread then waits in a library prints the line and ends at
+    once. Without torchrun, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (and LOCAL_RANK, for GPUs) in the
+    environment.
 
     Args:
         timeout: seconds that one rank waits for another.

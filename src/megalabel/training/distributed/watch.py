@@ -71,10 +71,10 @@ class Watch:
         ``wakes`` says that SIGTERM makes the main thread, which calls this, raise ``error``.
         """
         self._main = threading.get_ident() if wakes else None
-        self._others = dict(self._accepted(store, timeout)) if self.rank == 0 else {self._connected(store, timeout): 0}
         self._silence = min(SILENCE, timeout)
-        for other in self._others:
+        for other, rank in self._accepted(store, timeout) if self.rank == 0 else [(self._connected(store, timeout), 0)]:
             _keep_asking(other, self._silence)
+            self._others[other] = rank
         self._wake = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="megalabel-watch", daemon=True)
         self._thread.start()
@@ -91,17 +91,16 @@ class Watch:
     def close(self, *, good: bool, patience: float) -> None:
         """Say the last word; where all is well, rank 0 first waits for that of all others, for so many seconds."""
         self._leaving.set()
-        if self.rank == 0:
+        if self.rank == 0 and self._thread is not None:
             with self._changed:
                 if good:
                     self._changed.wait_for(lambda: not self._others or self.error is not None, patience)
                 self._changed.wait_for(lambda: not self._others, _SOON)
         self._closed.set()
-        if self._wake is None or self._thread is None:
-            return
-        self._wake[1].send(b".")
-        self._thread.join()
-        for other in [*self._others, *self._wake]:
+        if self._wake is not None and self._thread is not None:
+            self._wake[1].send(b".")
+            self._thread.join()
+        for other in [*self._others, *(self._wake or ())]:
             with suppress(OSError):
                 other.send(_GOOD if good else _BAD)
             other.close()
