@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from megalabel.errors import MegalabelError
 
     _open_missing_streams()
+    _quieten_torch()
     if not _has_folder():  # torch cannot be loaded there
         return _say("the current folder was removed; change to one that exists", 2)
     try:
@@ -70,6 +71,12 @@ def _has_folder() -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _quieten_torch() -> None:
+    """Keep torch, which is loaded later, from telling of a lost rank in a page: we do so in one line."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 def _open_missing_streams() -> None:

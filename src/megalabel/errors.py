@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DataError", "EngineError", "MegalabelError", "MissingExtraError", "SettingError", "WriteError", "nearest"]
+__all__ = [
+    "DataError",
+    "EngineError",
+    "LostRankError",
+    "MegalabelError",
+    "MissingExtraError",
+    "SettingError",
+    "WriteError",
+    "nearest",
+]
 
 
 class MegalabelError(Exception):
@@ -55,6 +64,10 @@ class SettingError(MegalabelError):
 
 class WriteError(MegalabelError):
     """Nothing was written: no space, no permission, or the target exists."""
+
+
+class LostRankError(MegalabelError):
+    """Another process of the run has died, cannot be reached or does not respond."""
 
 
 class EngineError(MegalabelError):

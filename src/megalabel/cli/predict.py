@@ -114,7 +114,7 @@ def predict(
     ]
     if layout not in ("text", "label"):
         raise SettingError(f"--rows must be text or label, not {layout!r}")
-    with join() as ranks:
+    with join(remedy="start again") as ranks:
         if not typed and source is None:
             raise SettingError("nothing to predict", remedy="give --text or --input")
         if heads_scores and others:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from megalabel.documents import read_json
-from megalabel.errors import DataError, MegalabelError, WriteError
+from megalabel.errors import DataError, LostRankError, MegalabelError, WriteError
 from megalabel.files import make_folder, writing
 from megalabel.locks import holding
 from megalabel.recipes.load_recipe import dump_recipe, load_recipe
@@ -59,7 +59,7 @@ def prepare_folder(folder: Path, recipe: Recipe, resume: bool, lock: ExitStack) 
     if any(list_checkpoints(place) for place in (folder / "checkpoints").glob("*")):
         raise _used(folder)
     check_complete(folder)
-    lock.push(lambda _, error, __: _remove_unused(folder, missing) if isinstance(error, MegalabelError) else None)
+    lock.push(lambda _, error, __: _remove_unused(folder, missing) if _is_mistake(error) else None)
     with writing(known) as out:
         out.write(dump_recipe(recipe).encode())
 
@@ -94,6 +94,10 @@ def is_finished(folder: Path, identity: Mapping[str, str]) -> bool:
                 remedy=f"resume with the same {key}, or start a new run in another folder",
             )  # fmt: skip
     return True
+
+
+def _is_mistake(error: BaseException | None) -> bool:
+    return isinstance(error, MegalabelError) and not isinstance(error, LostRankError)
 
 
 def _remove_unused(folder: Path, missing: Sequence[Path]) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import count
@@ -16,35 +15,35 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from megalabel.errors import MegalabelError, SettingError
+from megalabel.errors import LostRankError, MegalabelError, SettingError
 from megalabel.ranks import ALONE, Ranks
+from megalabel.training.distributed.watch import Watch
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 __all__ = ["LostRankError", "join"]
 
+AGAIN = "start again with --resume to go on from the last checkpoint, with as many ranks as you like"
 TIMEOUT = 600.0  # seconds one rank waits for another
-_SOON = 5.0  # seconds until a rank with an error exits without waiting for the others
+_SOON = 5.0  # seconds in which the store must answer a rank with an error
 _times = count()  # a store outlives a run, so each run has its own keys
-_AGAIN = "start again with --resume to go on from the last checkpoint, with as many ranks as you like"
-
-
-class LostRankError(MegalabelError):
-    """Another process of the run has died or does not respond."""
 
 
 @contextmanager
-def join(*, timeout: float = TIMEOUT) -> Iterator[Ranks]:
+def join(*, timeout: float = TIMEOUT, remedy: str = AGAIN) -> Iterator[Ranks]:
     """Join the processes that ``torchrun`` started; without torchrun there is a single process.
 
     Ranks communicate by gloo on a CPU and by NCCL on GPUs, where each uses the GPU of its local rank. The
     first rank with an error raises it, and the others exit silently with code 2; so do all if a rank
-    dies or does not respond in time. Without torchrun, set RANK, WORLD_SIZE, MASTER_ADDR and
-    MASTER_PORT (and LOCAL_RANK, for GPUs) in the environment.
+    dies, if its machine cannot be reached for 25 seconds (:class:`~megalabel.training.distributed.watch.Watch`), or
+    if it does not respond in time. A process whose main thread then waits in a library prints the line and ends at
+    once. Without torchrun, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (and LOCAL_RANK, for GPUs) in the
+    environment.
 
     Args:
         timeout: seconds that one rank waits for another.
+        remedy: what to do when a rank is lost.
 
     >>> with join() as ranks:
     ...     ranks.world, ranks.share(7)
@@ -53,38 +52,35 @@ def join(*, timeout: float = TIMEOUT) -> Iterator[Ranks]:
     if _number("WORLD_SIZE", 1) == 1:
         yield ALONE
         return
-    with _ended_by_signal():
+    watches: list[Watch] = []
+    with _ended_by_signal(watches, remedy) as wakes:
         store, rank, world = _meet(timeout)
-        patience = _SOON
+        watch, good = Watch(rank, world, _number("LOCAL_RANK", 0), remedy), False
+        watches.append(watch)
         try:
+            watch.start(store, timeout, wakes=wakes)
             yield _start(store, rank, world, timeout)
-            patience = timeout
+            good = True
         except KeyboardInterrupt:
+            watch.leave()
             if rank == 0:
                 raise
             raise SystemExit(130) from None
         except (MegalabelError, RuntimeError) as error:
+            watch.leave()
             if not isinstance(error, MegalabelError) and not _is_lost(error):
                 raise
-            if not _reports(store, rank):
+            if not _reports(store, watch):
                 raise SystemExit(2) from None
+            watch.told = True
             if isinstance(error, MegalabelError):
                 raise
             what = f"rank {rank} of {world} lost another rank, which died or did not answer within {timeout:g} s"
-            raise LostRankError(what, remedy=_AGAIN) from error
+            raise LostRankError(what, remedy=remedy) from error
         finally:
-            with suppress(RuntimeError, ValueError):
-                _leave(store, rank, world, patience)
+            watch.close(good=good, patience=timeout)
             with suppress(RuntimeError, ValueError):  # also if rank 0 left first: threads of gloo would abort the exit
                 dist.destroy_process_group()
-
-
-def _leave(store: Store, rank: int, world: int, patience: float) -> None:
-    """Let rank 0 exit last: it may host the store, which the others may still need."""
-    store.add("left", 1)
-    end = time.monotonic() + patience
-    while rank == 0 and store.add("left", 0) < world and time.monotonic() < end:
-        time.sleep(0.02)
 
 
 def _meet(timeout: float) -> tuple[Store, int, int]:
@@ -126,12 +122,14 @@ def _number(name: str, usual: int) -> int:
     return int(value or usual)
 
 
-def _reports(store: Store, rank: int) -> bool:
-    """Return whether this rank is the first with an error; without a store, assume rank 1 is."""
+def _reports(store: Store, watch: Watch) -> bool:
+    """Return whether this rank says why all stop: the first with an error does."""
+    if watch.told or watch.cut_off:  # another has said it, or the store may not answer
+        return watch.speaks
     with suppress(RuntimeError):
         store.set_timeout(timedelta(seconds=_SOON))
         return bool(store.add("errors", 1) == 1)
-    return rank == 1  # rank 0 hosted the store and is gone
+    return watch.speaks
 
 
 def _is_lost(error: RuntimeError) -> bool:
@@ -140,19 +138,26 @@ def _is_lost(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def _ended_by_signal() -> Iterator[None]:
-    """Turn SIGTERM, by which torchrun ends all ranks when one has died, into an error with one line."""
+def _ended_by_signal(watches: Sequence[Watch], remedy: str) -> Iterator[bool]:
+    """Turn SIGTERM, by which torchrun ends all ranks when one has died, into an error with one line.
+
+    So do the ``watches`` where they have lost a rank. Yields whether it does: only a main thread is told of signals.
+    """
 
     def ended(number: int, frame: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise LostRankError("stopped by SIGTERM, as torchrun does when another rank has died", remedy=_AGAIN)
+        if any(watch.leaving for watch in watches):
+            return
+        lost = [watch.error for watch in watches if watch.error is not None]
+        by_torchrun = LostRankError("stopped by SIGTERM, as torchrun does when another rank has died", remedy=remedy)
+        raise lost[0] if lost else by_torchrun
 
     try:
         before = signal.signal(signal.SIGTERM, ended)
     except ValueError:  # not the main thread: the caller handles signals
-        yield
+        yield False
         return
     try:
-        yield
+        yield True
     finally:
         signal.signal(signal.SIGTERM, before)
