@@ -139,6 +139,17 @@ def test_those_who_came_hear_that_another_did_not(monkeypatch):
     ranks[1].close(good=False, patience=0.0)
 
 
+def test_ranks_on_one_machine_meet_where_nobody_else_can(monkeypatch):
+    made, plain = [], socket.create_server
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setattr(socket, "create_server", lambda where, **more: made.append(where) or plain(where, **more))
+    ranks, store = [Watch(rank, 2, rank, "start again") for rank in range(2)], Store()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda rank: rank.start(store, LONGEST, wakes=False), ranks))
+        list(pool.map(lambda rank: rank.close(good=True, patience=LONGEST), ranks))
+    assert made == [("127.0.0.1", 0)]
+
+
 def test_rank_0_behind_a_firewall():
     store = Store()
     with socket.socket() as closed:
@@ -151,7 +162,7 @@ def test_rank_0_behind_a_firewall():
 
 def test_the_address_is_that_which_others_see(monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "localhost")
-    assert watch._own_address() == "localhost"
+    assert watch._own_address() == "127.0.0.1"
     monkeypatch.setenv("MASTER_ADDR", "no.such.machine.invalid")
     assert watch._own_address() == "no.such.machine.invalid"
 

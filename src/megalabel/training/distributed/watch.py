@@ -32,6 +32,7 @@ _AT_MOST = 15.0  # seconds until it is ended, whatever it does
 _GOOD, _BAD = b"+", b"-"  # last word of a rank: its work is done, or it has said why it stops
 _TOKEN = 32  # characters by which rank 0 knows that a rank of this run connects
 _KEY = "watch"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")  # all ranks are on this machine, and nobody else may connect
 
 
 class Watch:
@@ -162,10 +163,13 @@ class Watch:
 
     def _accepted(self, store: Store, timeout: float) -> Iterator[tuple[socket.socket, int]]:
         """Yield the connections of all other ranks; a stranger is sent away."""
-        both = socket.has_dualstack_ipv6()
+        here = os.environ["MASTER_ADDR"] in _LOOPBACK
+        both = not here and socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
         token, end, missing = token_hex(_TOKEN // 2), time.monotonic() + timeout, set(range(1, self.world))
-        with socket.create_server(("", 0), family=family, dualstack_ipv6=both, backlog=self.world) as server:
+        with socket.create_server(
+            ("127.0.0.1" if here else "", 0), family=family, dualstack_ipv6=both, backlog=self.world
+        ) as server:
             store.set(_KEY, json.dumps({"host": _own_address(), "port": server.getsockname()[1], "token": token}))
             while missing:
                 server.settimeout(max(0.01, end - time.monotonic()))
@@ -223,6 +227,8 @@ def _keep_asking(other: socket.socket, silence: float) -> None:
 def _own_address() -> str:
     """Return the address of this machine as the others see it: the one from which it reaches that of the store."""
     known = os.environ["MASTER_ADDR"]
+    if known in _LOOPBACK:
+        return "127.0.0.1"
     address = ""
     with suppress(OSError):
         family, kind, _, _, where = socket.getaddrinfo(known, 9, type=socket.SOCK_DGRAM)[0]
