@@ -67,7 +67,7 @@ def run_jobs(
 
 
 def _list(left: Sequence[Job], limit: float | None) -> None:
-    times = estimates(left, _known(), sizes(left), limit)
+    times = estimates(left, known_rows(), sizes(left), limit)
     for job, seconds in zip(left, times, strict=True):
         about = "no estimate" if seconds is None else f"about {seconds / 60:.1f} min"
         print(f"  {job.name}, seed {job.seed}: {job.row.name}: {about}")
@@ -75,7 +75,7 @@ def _list(left: Sequence[Job], limit: float | None) -> None:
     print(f"about {sum(known) / 3600:.1f} hours of processor time for {len(known)} of {len(left)} rows")
 
 
-def _known() -> list[dict[str, Any]]:
+def known_rows() -> list[dict[str, Any]]:
     """Return the rows of all studies that say what they took."""
     from _results import RESULTS
 

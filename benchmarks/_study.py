@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from _budget import phase_times, train, train_within
-from _jobs import Job, missing, run_jobs
+from _jobs import Job, estimates, known_rows, missing, run_jobs
 from _paired import hits_of, packed
 from _results import RESULTS, origin
 from _rows import Row, row_of
@@ -87,10 +87,11 @@ def _worker(request: dict[str, Any], out: Path) -> None:
     data = ml.load(request["data"])
     recipe = load_recipe(request["recipe"], request["changes"])
     planned = {stage.name: staged.training.epochs for stage, staged in recipe.stage_recipes()}
-    if "cpu_minutes" in request:
-        run, epochs = train_within(request, data)
+    budget = request.get("cpu_minutes")
+    if budget is None or _short(request, data, 60 * budget):
+        run, epochs = train(request, data, request["changes"]), None if budget is None else planned
     else:
-        run, epochs = train(request, data, request["changes"]), None
+        run, epochs = train_within(request, data)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     model, log, times = run.model, run.log, phase_times(run.log).values()
     heads = ["all", *(model.heads if len(model.heads) > 1 else ())]
@@ -127,6 +128,17 @@ def _worker(request: dict[str, Any], out: Path) -> None:
         "by_text": _by_text(model, data),
     }
     out.write_text(json.dumps(result))
+
+
+def _short(request: dict[str, Any], data: Any, budget: float) -> bool:
+    """Say whether known rows of the same recipe and data show that a run takes less than half its budget."""
+    first = request.get("after")
+    after = Row("", first["recipe"], tuple(first["changes"])) if first else None
+    row = Row("", request["recipe"], tuple(request["changes"]), after)
+    name = Path(request["data"]).name
+    same = [known for known in known_rows() if (known["recipe"], known["data"]) == (row.recipe, name)]
+    (seconds,) = estimates([Job(name, 0, row)], same, {name: (len(data.train), len(data.labels))})
+    return seconds is not None and seconds < budget / 2
 
 
 def _mean(steps: list[dict[str, Any]], name: str) -> float | None:

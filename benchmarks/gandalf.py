@@ -172,7 +172,7 @@ def plan() -> list[tuple[str, tuple[int, ...], list[Row]]]:
     )
     first, *rest = BASES
     return [
-        *(("pydocs", three, short(system)) for system in READS_TEXTS),
+        ("pydocs", three, [line for system in READS_TEXTS for line in short(system)]),
         ("pydocs", three, [*lines(first, small), twice(first, small)]),
         ("manpages", three, lines(first, pages)),
         ("manpages", one, [twice(first, pages)]),
