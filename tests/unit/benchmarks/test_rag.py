@@ -2,6 +2,7 @@
 
 import json
 import sys
+from base64 import b64decode
 from importlib import import_module
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from megalabel.recipes.load_recipe import load_recipe
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
-rag, rows, paired = (import_module(name) for name in ("rag", "_rows", "_paired"))
+rag, rows = (import_module(name) for name in ("rag", "_rows"))
 sys.path.remove(str(BENCHMARKS))
 
 
@@ -58,5 +59,5 @@ def test_a_small_run(tmp_path, monkeypatch, capsys):
     stored = json.loads(out.read_text())["rows"]
     assert [row["name"] for row in stored] == list(rag.LOSSES)  # the second run found all there
     assert capsys.readouterr().out.count("all documents found @5") == len(rag.LOSSES)
-    ranks, documents = (paired.unpacked(stored[0][name]) for name in ("needed", "documents"))
+    ranks, documents = (np.frombuffer(b64decode(stored[0][name]), dtype=np.uint8) for name in ("needed", "documents"))
     assert rag.shares(ranks, documents) == stored[0]["complete"]
