@@ -12,6 +12,7 @@ IMAGES = Path(__file__).resolve().parent / "img"
 BLUE, RED, GREY, GREEN, INK = "#2f6fb7", "#c8443c", "#9a9a96", "#3a9a6b", "#2b2b2b"
 LOSSES = {"softmax": ("softmax", RED), "decoupled_softmax": ("decoupled softmax", BLUE)}
 EASY = {**LOSSES, "soft_top_k": ("soft top-5", GREEN)}
+SCORES = {"cosine": "cosines, temperature 0.05", "inner_product": "inner products"}
 PICKS = {"one": (GREY, "one positive picked"), "three": (BLUE, "up to three"), "all": (GREEN, "all")}
 
 Result = dict[str, Any]
@@ -38,17 +39,18 @@ def gradients_text(table: Table, stored: Result, where: str) -> str:
 def easy_text(table: Table, stored: Result, where: str) -> str:
     """Say how often the easy positive, and any positive, is first at some points of training."""
     rows = []
-    for loss, (name, _) in EASY.items():
-        points = stored["curves"][loss]
-        best = max(points, key=lambda point: point["easy_first"])
-        for point, when in ((best, "at its best"), (points[-1], "at the end")):
-            shares = [f"{point[key]:.1f}%" for key in ("easy_first", "positive_first")]
-            rows.append([name, when, str(point["step"]), *shares])
+    for scores, title in SCORES.items():
+        for loss, (name, _) in EASY.items():
+            points = stored["curves"][scores][loss]
+            best = max(points, key=lambda point: point["easy_first"])
+            for point, when in ((best, "at its best"), (points[-1], "at the end")):
+                shares = [f"{point[key]:.1f}%" for key in ("easy_first", "positive_first")]
+                rows.append([title, name, when, str(point["step"]), *shares])
     about = (
         f"`{stored['data']}`: {stored['points']:,} train texts with {stored['positives']} labels each, "
         f"{stored['labels']:,} labels; {stored['epochs']} epochs, one seed; {where}."
     )
-    head = ["loss", "", "step", "the easy one is first", "any of the five is first"]
+    head = ["scores", "loss", "", "step", "the easy one is first", "any of the five is first"]
     return f"![The easy positive over training](img/easy-positive-trained.svg)\n\n{table(head, rows)}\n{about}\n"
 
 
@@ -130,16 +132,16 @@ def _save(figure: Any, name: str) -> Path:
 
 def _easy(stored: Result) -> Path:
     figure, axes = _axes(2, 4.6, 3.3)
-    titles = {"easy_first": "the easy positive is first", "positive_first": "any of the five is first"}
-    for axis, (kind, title) in zip(axes, titles.items(), strict=True):
+    for axis, (scores, title) in zip(axes, SCORES.items(), strict=True):
         for loss, (name, colour) in EASY.items():
-            points = stored["curves"][loss]
-            axis.plot([point["step"] for point in points], [point[kind] for point in points], color=colour, label=name)
+            points = stored["curves"][scores][loss]
+            steps, shares = ([point[key] for point in points] for key in ("step", "easy_first"))
+            axis.plot(steps, shares, color=colour, label=name)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("step")
         axis.set_ylim(0, 103)
-    axes[0].set_ylabel("train texts, %")
-    axes[1].legend(frameon=False, loc="lower right")
+    axes[0].set_ylabel("the easy positive is first, %")
+    axes[1].legend(frameon=False)
     return _save(figure, "easy-positive-trained")
 
 

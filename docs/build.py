@@ -19,21 +19,23 @@ from typing import Any
 from _ablations import TABLES, ablation_text, load_ablations
 from _architecture import PICTURE, draw_architecture, is_fresh, packages_text
 from _claims import claims_text
+from _claims_list import CLAIMS
 from _figures import draw_figures, easy_text, gradients_text, graph_text, pool_text
 from _gandalf import draw, label_features_text
 from _integrations import sklearn_checks_text
-from _intervals import of_first_place
+from _intervals import of_complete, of_first_place
 from _label_rows import study_text
 from _multilingual import multilingual_text
 from _plan import measured_text, memory_text, published_text, worked_text
 from _quality import NOTHING, cost_text, load_quality, quality_short_text, quality_text, variants_text
+from _rag import rag_text
 from _reliability import soak_text, statuses_text
 from _scale import load_text, scale_text
 from _search import engines_text, search_text
 from _serve import serve_text
 from _systems import choices_text, order_text, stages_text
 from _systems import measured_text as systems_measured_text
-from _use import distil_text, rag_text, update_text, zero_shot_text
+from _use import distil_text, update_text, zero_shot_text
 
 ROOT = Path(__file__).resolve().parents[1]
 THEN_LARGER = "table and time grow with the number of pairs, a step does not"
@@ -126,7 +128,7 @@ def unidec() -> str:
 
 def claims() -> str:
     """Return the claims of the papers, with verdicts."""
-    return claims_text(table, result)
+    return claims_text(CLAIMS, table, result)
 
 
 def agreement() -> str:
@@ -273,7 +275,7 @@ def zero_shot() -> str:
 def rag() -> str:
     """Return how often all documents of a question are found."""
     stored = result("rag")
-    return rag_text(stored, table, where(stored))
+    return rag_text(stored, table, where(stored), of_complete)
 
 
 def multilingual() -> str:
