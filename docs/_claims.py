@@ -72,7 +72,6 @@ class Claim:
     metric: str
     link: str
     at_least: bool = False  # the claim says "no worse than"
-    also: tuple[tuple[Side, Side, str], ...] = ()  # rows that count, with a note, where the first two are not run
     measure: Callable[[dict[str, Any]], list[Evidence]] | None = None
     why: str = ""
 
@@ -108,22 +107,17 @@ def found_in(claim: Claim, results: Results) -> list[Evidence]:
 def evidence(claim: Claim, rows: Sequence[Row]) -> list[Evidence]:
     """Return the comparisons of a claim, one for each data set on which both sides were run with the same seed.
 
-    Both sides are of one set-up and of its last settings: rows with a budget of time count before those of an earlier
-    set-up, and the claim's own rows before those that stand in for them.
+    Both sides are of one set-up and of its last settings; rows with a budget of time count before those of an earlier
+    set-up.
     """
-    pairs = [(claim.better, claim.worse, ""), *claim.also]
     found: list[Evidence] = []
     several = any("cpu_minutes" in row for row in rows)
     for data in sorted({row["data"] for row in rows}, key=lambda name: (*SETS, name).index(name)):
         for group, about in set_ups([row for row in rows if row["data"] == data]):
-            for better, worse, note in pairs:
-                ours, theirs = (_by_seed(group, side, claim.metric) for side in (better, worse))
-                if seeds := sorted(ours.keys() & theirs.keys()):
-                    notes = ", ".join(filter(None, (note, about if several else "")))
-                    sides = (tuple(side[seed] for seed in seeds) for side in (ours, theirs))
-                    found.append(Evidence(data, *sides, notes))
-                    break
-            if found and found[-1].data == data:
+            ours, theirs = (_by_seed(group, side, claim.metric) for side in (claim.better, claim.worse))
+            if seeds := sorted(ours.keys() & theirs.keys()):
+                sides = (tuple(side[seed] for seed in seeds) for side in (ours, theirs))
+                found.append(Evidence(data, *sides, about if several else ""))
                 break
     return found
 

@@ -46,11 +46,9 @@ def _of_gandalf(text: str, published: str, better: str, worse: str, metric: str,
 
 
 def _of_base(system: str, published: str, metric: str = "P@1", words: str = "improves", **more: Any) -> Claim:
-    """Return Z u D against D of a system; runs of the recipe's epochs stand in where longer ones are missing."""
-    short = (Side(f"{system}: Z u D, recipe's epochs"), Side(f"{system}: D, recipe's epochs"), "recipe's epochs")
     what = "" if metric == "P@1" else " on rare labels"
     sides = f"{system}: Z u D", f"{system}: D"
-    return _of_gandalf(f"It {words} {system}{what}", published, *sides, metric, also=(short,), **more)
+    return _of_gandalf(f"It {words} {system}{what}", published, *sides, metric, **more)
 
 
 def _of_parts(text: str, published: str, better: Side | str, worse: Side | str, metric: str, link: str) -> Claim:

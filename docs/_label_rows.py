@@ -143,7 +143,7 @@ def _convergence(rows: Rows, table: Table) -> list[str]:
     lines = []
     for name, several in rows.items():
         kind = name.split(": ")[1]
-        if kind.split(",")[0] in ("D", "Z u D") and kind in KINDS:
+        if kind in KINDS:
             curves = [of_last_phase(row["curve"]) for row in several]
             best = [max(curve, key=lambda point: point["nDCG@5"])["epoch"] for curve in curves]
             gains = [gain_of_last_third(curve) for curve in curves]
@@ -159,7 +159,7 @@ def _convergence(rows: Rows, table: Table) -> list[str]:
     return [about, table(head, lines)] if lines else []
 
 
-KINDS = ("D", "D, recipe's epochs", "D, twice the epochs", "Z u D", "Z u D, recipe's epochs")
+KINDS = ("D", "D, twice the epochs", "Z u D")
 
 
 def of_last_phase(curve: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
