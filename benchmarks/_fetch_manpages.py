@@ -3,9 +3,9 @@
 Run: python benchmarks/_fetch_manpages.py FOLDER      1 GB to download, 0.5 GB on the disk, half an hour at most
      megalabel data build manpages:path=FOLDER/pages --out FOLDER/manpages
 Chosen are the packages of a Debian release (main, amd64 and all) with at least three files below usr/share/man/man* and
-at most 100 kB of package for each. Of every package only these files are kept, in FOLDER/pages/NAME_VERSION; the package
-itself is deleted at once. Packages that are there already are skipped, so a run that was stopped goes on. Needs dpkg-deb
-and tar.
+at most 100 kB of package for each. Of every package only these files are kept, in FOLDER/pages/NAME_VERSION; the
+package itself is deleted at once. Packages that are there already are skipped, so a run that was stopped goes on. Needs
+dpkg-deb and tar.
 """
 
 from __future__ import annotations

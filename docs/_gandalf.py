@@ -9,6 +9,8 @@ from typing import Any
 IMAGES = Path(__file__).resolve().parent / "img"
 BLUE, RED, GREY = "#2f6fb7", "#c8443c", "#9a9a96"
 
+DRAWN = ("InceptionXML: D", "InceptionXML: Z u D")
+
 Rows = dict[str, dict[str, Any]]
 Table = Callable[[list[str], list[list[str]]], str]
 
@@ -75,9 +77,8 @@ def _rows_of(every: list[dict[str, Any]], data: str) -> tuple[Rows, tuple[dict[s
     for new in (True, False):
         own = [row for row in every if row["data"] == data and ("cpu_minutes" in row) == new]
         rows = {row["name"]: row for row in sorted(own, key=lambda row: -row["seed"])}
-        names = ("InceptionXML: D", "InceptionXML: Z u D")
-        if all(name in rows for name in names):
-            pair = (rows[names[0]], rows[names[1]])
+        if all(name in rows for name in DRAWN):
+            pair = (rows[DRAWN[0]], rows[DRAWN[1]])
             break
     return rows, pair
 

@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from _ablations import figure, latest
-from _gandalf import pictures_of
+from _gandalf import DRAWN, pictures_of
 
 PAPER_DATA = "LF-AmazonTitles-131K"
 NAMES = ("P@1", "P@5", "PSP@1", "PSP@5")
@@ -47,7 +47,7 @@ def _new_text(rows: Sequence[Row], paper: dict[str, Any], table: Table, end: str
         parts.append(f"### {data}\n")
         parts.append(table(_head(paper=True), [_line(name, own[name], paper) for name in _ordered(own)]))
         parts += _intervals(own, interval) + _convergence(own, table) + _by_text(own, table)
-        parts += _coverage(own, paper, table) + _samples(own, table) + pictures_of(data)
+        parts += _coverage(own, paper, table) + _samples(own, table) + _pictures(own, data)
         seeds = sorted({str(row["seed"]) for several in own.values() for row in several})
         commits = sorted({row["commit"] for several in own.values() for row in several})
         parts.append(f"Seeds: {', '.join(seeds)}; rows were run at the commits {', '.join(commits)}.\n")
@@ -62,8 +62,13 @@ def _old_text(long: Sequence[Row], short: Sequence[Row], paper: dict[str, Any], 
         own = latest(left, data)
         parts.append(f"**{data}**, three epochs, seed 0\n")
         parts.append(table(_head(paper=False), [_line(name, own[name], {}) for name in _ordered(own)]))
-        parts += _by_text(own, table)
+        parts += _by_text(own, table) + _pictures(own, data)
     return "\n".join([*parts, end]) if parts else "None.\n"
+
+
+def _pictures(rows: Rows, data: str) -> list[str]:
+    """Return the pictures of a data set beside the rows they are drawn of."""
+    return pictures_of(data) if all(name in rows for name in DRAWN) else []
 
 
 def _published_systems(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
