@@ -36,7 +36,7 @@ def study_text(
 
 
 def by_set_up(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the rows with a budget of 20 minutes, and the earlier ones of three epochs."""
+    """Return the rows with a budget of 20 minutes, and the earlier ones of few epochs."""
     return [row for row in rows if "cpu_minutes" in row], [row for row in rows if "cpu_minutes" not in row]
 
 
@@ -60,7 +60,7 @@ def _old_text(long: Sequence[Row], short: Sequence[Row], paper: dict[str, Any], 
     parts = []
     for data in dict.fromkeys(row["data"] for row in left):
         own = latest(left, data)
-        parts.append(f"**{data}**, three epochs, seed 0\n")
+        parts.append(f"**{data}**, few epochs, seed 0\n")
         parts.append(table(_head(paper=False), [_line(name, own[name], {}) for name in _ordered(own)]))
         parts += _by_text(own, table) + _pictures(own, data)
     return "\n".join([*parts, end]) if parts else "None.\n"
@@ -105,12 +105,10 @@ def _line(name: str, rows: list[Row], paper: dict[str, Any]) -> list[str]:
 
 def epochs_text(rows: Sequence[Row]) -> str:
     """Return the epochs of a run, those of its stages added up; a run that the limit of time cut says so."""
-    run, planned = ([sum(row[key].values()) if row.get(key) else None for row in rows] for key in ("epochs", "planned"))
-    if None in run:
-        return "3" if planned[0] is None else str(planned[0])
-    if run == planned:
-        return str(run[0])
-    return f"{min(run)} of {planned[0]}, cut"
+    if not all(row.get("epochs") for row in rows):
+        return str(len(rows[0]["curve"]))  # of the earlier set-up, evaluated after each epoch
+    run, planned = ([sum(row[key].values()) for row in rows] for key in ("epochs", "planned"))
+    return str(run[0]) if run == planned else f"{min(run)} of {planned[0]}, cut"
 
 
 def _plain(metrics: dict[str, float], name: str) -> str:

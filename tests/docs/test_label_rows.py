@@ -27,9 +27,11 @@ def curve(values):
 
 def row(name, value, *, seed=0, data="a-set", new=True, epochs=12, planned=12):
     names = (*tables.NAMES, "coverage@1", "coverage@3", "coverage@5")
-    made = {"name": name, "data": data, "seed": seed, "recipe": "inceptionxml-cpu", "digest": name, "steps": 30,
-            "metrics": {"all": dict.fromkeys(names, value)}, "cpu_seconds": 61.7, "peak_mib": 700.0, "commit": "c0",
-            "samples": []}  # fmt: skip
+    made = {
+        **{"name": name, "data": data, "seed": seed, "recipe": "inceptionxml-cpu", "digest": name, "commit": "c0"},
+        **{"steps": 30, "cpu_seconds": 61.7, "peak_mib": 700.0, "samples": [], "curve": curve([1.0, 2.0, 3.0])},
+        "metrics": {"all": dict.fromkeys(names, value)},
+    }
     if new:
         made |= {"cpu_minutes": 20.0, "epochs": {"main": epochs}, "planned": {"main": planned}}
         made["curve"] = curve([1.0, 5.0, 4.0, 4.5, 6.0, 3.0])
