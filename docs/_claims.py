@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean, variance
 from typing import Any
 
+from _intervals import of_first_place
+
 Results = Callable[[str], dict[str, Any]]
 Table = Callable[[list[str], list[list[str]]], str]
 Row = dict[str, Any]
@@ -25,6 +27,7 @@ class Evidence:
     better: tuple[float, ...]  # one value a seed
     worse: tuple[float, ...]
     note: str = ""  # what is particular about these rows
+    span: tuple[float, float] | None = None  # 95% of a paired bootstrap of the difference over test texts
 
     @property
     def seeds(self) -> int:
@@ -34,12 +37,15 @@ class Evidence:
     def verdict(self) -> int:
         """Return 1 if the claim holds, -1 if the opposite does, 0 if chance may explain the difference.
 
-        With three seeds or more a difference counts from two standard errors, with fewer from one point.
+        With three seeds or more a difference counts from two standard errors, with fewer from one point, and if the
+        bootstrap over test texts, where there is one, agrees on its sign.
         """
         difference = fmean(self.better) - fmean(self.worse)
         noise = ONE_RUN
         if self.seeds >= SEEDS_ENOUGH:
             noise = 2 * sum(variance(side) / len(side) for side in (self.better, self.worse)) ** 0.5
+        elif self.span is not None and self.span[0] <= 0 <= self.span[1]:
+            return 0
         return 0 if abs(difference) <= noise else 1 if difference > 0 else -1
 
     def text(self) -> str:
@@ -117,7 +123,8 @@ def evidence(claim: Claim, rows: Sequence[Row]) -> list[Evidence]:
             ours, theirs = (_by_seed(group, side, claim.metric) for side in (claim.better, claim.worse))
             if seeds := sorted(ours.keys() & theirs.keys()):
                 sides = (tuple(side[seed] for seed in seeds) for side in (ours, theirs))
-                found.append(Evidence(data, *sides, about if several else ""))
+                span = _span(group, claim, seeds)
+                found.append(Evidence(data, *sides, about if several else "", span))
                 break
     return found
 
@@ -132,12 +139,26 @@ def set_ups(rows: Sequence[Row]) -> Iterator[tuple[list[Row], str]]:
         yield [row for row in rows if row.get("cpu_minutes", 0.0) == budget], "" if budget else "earlier set-up"
 
 
+def _latest(rows: Sequence[Row], name: str) -> list[Row]:
+    """Return the rows of a name, of the last settings it had."""
+    named = [row for row in rows if row["name"] == name]
+    return [row for row in named if row.get("digest") == named[-1].get("digest")]
+
+
 def _by_seed(rows: Sequence[Row], side: Side, metric: str) -> dict[int, float]:
-    """Return the figure of each seed, of the last settings that a name had."""
-    named = [row for row in rows if row["name"] == side.name]
-    last = named[-1].get("digest") if named else None
-    values = ((row["seed"], _value(row, side.head, metric)) for row in named if row.get("digest") == last)
+    """Return the figure of each seed."""
+    values = ((row["seed"], _value(row, side.head, metric)) for row in _latest(rows, side.name))
     return {seed: value for seed, value in values if value is not None}
+
+
+def _span(rows: Sequence[Row], claim: Claim, seeds: Sequence[int]) -> tuple[float, float] | None:
+    """Return the interval of the difference, where the hits of every test text were kept."""
+    sides = [
+        [row for row in _latest(rows, side.name) if row["seed"] in seeds and "hits" in row]
+        for side in (claim.better, claim.worse)
+    ]
+    kept = all(len(side) == len(seeds) for side in sides) and {claim.better.head, claim.worse.head} == {"all"}
+    return of_first_place(*sides) if kept and claim.metric == "P@1" else None
 
 
 def _value(row: Row, head: str, metric: str) -> float | None:

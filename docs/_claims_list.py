@@ -93,6 +93,12 @@ def learnt_by_heart(stored: dict[str, Any]) -> list[Evidence]:
     return [Evidence(f"{last['pairs']:,} pairs", (last["recall@1"],), (95.0,), "asked for 95%")]
 
 
+def learnt_a_million(stored: dict[str, Any]) -> list[Evidence]:
+    """Return the same for a million pairs."""
+    rows = [row for row in stored["rows"] if row["pairs"] >= MILLION]
+    return learnt_by_heart({"rows": rows}) if rows else []
+
+
 def added_by_text(stored: dict[str, Any]) -> list[Evidence]:
     """Return R@10 of labels that a dual encoder never trained on, beside what chance would give them."""
     found: dict[str, list[tuple[float, float]]] = {}
@@ -102,6 +108,7 @@ def added_by_text(stored: dict[str, Any]) -> list[Evidence]:
     return [Evidence(data, *zip(*pairs, strict=True), "chance") for data, pairs in found.items()]
 
 
+MILLION = 1_000_000
 BOTH = ("decoupled_softmax", "softmax")
 WITH, WITHOUT = "UniDEC, DS / DS", "UniDEC, no hard negatives, filled"
 NO_NEGATIVES = "UniDEC, no hard negatives"
@@ -124,7 +131,7 @@ CLAIMS: dict[str, list[Claim]] = {
               Side(f"DEXML, {DS}"), Side("DEXML, in batch + 10 hard"), "P@1", NEGATIVES),
         _of_systems("A dual encoder without parameters of labels beats NGAME",
                     f"58.40 / 56.75 ({AMAZON}), 42.52 / 46.01 ({SMALL})", "DEXML", "NGAME"),
-        _of_systems("... with a fraction of its parameters", "1,000 / 66 million", "NGAME", "DEXML",
+        _of_systems("... with fewer parameters", "1,000 / 66 million", "NGAME", "DEXML",
                     "million parameters"),
         _of_systems("It beats XR-Transformer", f"58.40 / 50.14 ({AMAZON})", "DEXML", "XR-Transformer"),
         _of_systems("It beats ELIAS", f"58.40 / 49.26 ({AMAZON})", "DEXML", "ELIAS"),
@@ -133,8 +140,10 @@ CLAIMS: dict[str, list[Claim]] = {
                   "easy_positive", "easy one first", FIGURES, easy_one),
         _measured("Gradients of a real positive spread less under decoupled softmax", "Figure 3, no numbers",
                   "positive_gradients", "100 x deviation", FIGURES, spread_of_gradients),
-        _measured("A dual encoder can learn random pairs by heart, a million of them", "a figure without numbers",
-                  "memorisation", "R@1", MEMORY, learnt_by_heart),
+        _measured("A dual encoder can learn random pairs by heart", "a million pairs, no numbers", "memorisation",
+                  "R@1", MEMORY, learnt_by_heart),
+        _measured("... a million of them", "a million pairs, no numbers", "memorisation", "R@1", MEMORY,
+                  learnt_a_million),
         _measured("A dual encoder finds labels it was never trained on", "not available to us", "zero_shot", "R@10",
                   NEW_LABELS, added_by_text),
         _of_questions("Questions with several documents: decoupled softmax finds all of them in the first 10 more "

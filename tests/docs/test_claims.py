@@ -41,6 +41,20 @@ def test_a_difference_counts_beyond_chance(claims, better, worse, verdict):
     assert claims.Evidence("set", better, worse).verdict() == verdict
 
 
+def test_one_run_is_level_if_other_test_texts_might_turn_it(claims):
+    assert claims.Evidence("set", (62.0,), (60.0,), "", (-0.5, 4.5)).verdict() == 0
+    assert claims.Evidence("set", (62.0,), (60.0,), "", (0.5, 3.5)).verdict() == 1
+    assert claims.Evidence("set", (62.0, 62.1, 62.2), (60.0, 60.1, 60.2), "", (-0.5, 4.5)).verdict() == 1
+
+
+def test_the_bootstrap_reads_the_hits_of_both_sides(claims, claim):
+    hits = {"A": "AQEBAQ==", "B": "AAAAAA=="}  # four hits, and none
+    rows = [row(name, "pydocs", 0, value) | {"hits": hits[name]} for name, value in (("A", 100.0), ("B", 0.0))]
+    assert claims.evidence(claim, rows)[0].span == (100, 100)
+    del rows[0]["hits"]
+    assert claims.evidence(claim, rows)[0].span is None
+
+
 def test_only_seeds_of_both_sides_are_compared(claims, claim):
     rows = [
         row("A", "pydocs", 0, 60.0),
@@ -109,6 +123,8 @@ def test_what_other_studies_found(claims):
     assert (one.data, two.data, one.better, one.worse) == ("set, one label", "set, one point", (40.0,), (10.0,))
     rows = [{"pairs": 10, "recall@1": 99.0}, {"pairs": 1_000, "recall@1": 97.0}]
     assert listed.learnt_by_heart({"rows": rows})[0].better == (97.0,)
+    assert listed.learnt_a_million({"rows": rows}) == []
+    assert listed.learnt_a_million({"rows": [*rows, {"pairs": 1_000_000, "recall@1": 98.0}]})[0].better == (98.0,)
     rows = [{"recipe": "dexml-cpu", "way": "added", "data": "set", "labels": 500, "metrics": {"all": {"R@10": 70.0}}}]
     (found,) = listed.added_by_text({"rows": rows})
     assert (found.better, found.worse) == ((70.0,), (2.0,))
