@@ -75,11 +75,15 @@ class Training:
 
 
 def train(request: Mapping[str, Any], data: Any, changes: Sequence[str]) -> Training:
-    """Train the recipe of a request with these changes."""
+    """Train the recipe of a request with these changes, from the run it begins with if it names one."""
     import megalabel as ml
 
     with tempfile.TemporaryDirectory() as folder:
         clock, cpu = time.perf_counter(), _cpu_seconds()
+        if first := request.get("after"):
+            before = Path(folder) / "first"
+            ml.train(first["recipe"], data, before, changes=first["changes"], seed=request["seed"])
+            changes = [*changes, f"init_from={before}"]
         model = ml.train(request["recipe"], data, Path(folder) / "run", changes=changes, seed=request["seed"])
         return Training(model, read_log(Path(folder) / "run"), time.perf_counter() - clock, _cpu_seconds() - cpu)
 

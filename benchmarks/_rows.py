@@ -24,6 +24,7 @@ class Row:
     name: str
     recipe: str
     changes: tuple[str, ...] = ()
+    after: Row | None = None  # a run that this one begins with, as NGAME before Renee
 
 
 class RowFailed(RuntimeError):
@@ -40,6 +41,8 @@ def digest(row: Row) -> str:
         document.pop(name, None)
     if recipe.augment is not None and recipe.augment.kind != "gandalf":  # a default of its class, so not dumped
         document["augment"]["kind"] = recipe.augment.kind
+    if row.after is not None:
+        document["after"] = digest(row.after)
     return digest_of(document)
 
 
@@ -73,6 +76,8 @@ def row_of(path: Path, row: Row, data: str, seed: int, script: str, **more: Any)
         if is_of(result, key):
             return result
     request = {"name": row.name, "recipe": row.recipe, "changes": row.changes, "data": data, "seed": seed, **more}
+    if row.after is not None:
+        request["after"] = {"recipe": row.after.recipe, "changes": row.after.changes}
     try:
         result = in_own_process([sys.executable, script], request) | {"digest": key["digest"]}
     except RowFailed as error:

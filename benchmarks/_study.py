@@ -13,13 +13,15 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from _budget import phase_times, train, train_within
+from _jobs import Job, estimates, known_rows, missing, run_jobs
+from _paired import hits_of, packed
 from _results import RESULTS, origin
-from _rows import Row, is_of, key_of, row_of, rows_there
+from _rows import Row, row_of
 
 METRICS = (
     "P@1",
@@ -38,14 +40,14 @@ METRICS = (
 SAMPLES = 5  # test texts whose predictions are kept
 
 
-def arguments(about: str) -> argparse.Namespace:
-    """Read the options every study takes."""
+def arguments(about: str, *, seeds: Sequence[int] | None = (0,)) -> argparse.Namespace:
+    """Read the options every study takes; ``seeds`` is what is run if none are given."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--data", nargs="+", default=["pydocs"], help="data sets: folders or built-in names")
-    parser.add_argument("--seed", type=int, nargs="+", default=[0])
+    parser.add_argument("--seed", type=int, nargs="+", default=seeds)
     parser.add_argument("--only", nargs="+", help="rows to run, by name")
     parser.add_argument("--minutes", type=float, help="start no further row after so many minutes")
-    parser.add_argument("--dry", action="store_true", help="list what is missing and stop")
+    parser.add_argument("--dry", action="store_true", help="list what is missing, with the time it may take, and stop")
     return parser.parse_args()
 
 
@@ -55,24 +57,21 @@ def run_study(study: str, rows: Sequence[Row], options: argparse.Namespace, **mo
     ``more`` is part of what a row is known by; with ``cpu_minutes``, as many epochs as fit into that time.
     """
     path = RESULTS / f"{study}.json"
-    there = rows_there(path)
-    missing = [
-        (data, seed, row)
+    jobs = [
+        Job(data, seed, row)
         for data in options.data
         for seed in options.seed
         for row in rows
-        if (not options.only or row.name in options.only)
-        and not any(is_of(result, key_of(row, data, seed) | more) for result in there)
+        if not options.only or row.name in options.only
     ]
-    print(f"{study}: {len(missing)} rows to run")
-    start = time.monotonic()
-    for data, seed, row in missing:
-        print(f"  {Path(data).name}, seed {seed}: {row.name}", flush=True)
-        if options.dry or (options.minutes is not None and time.monotonic() - start > 60 * options.minutes):
-            continue
-        result = row_of(path, row, data, seed, __file__, **more)
-        print(f"    {result['seconds']:.0f} s, {_line(result)}", flush=True)
-    return 0
+    limit = 60 * more["cpu_minutes"] if "cpu_minutes" in more else None
+    return run_jobs(study, missing(path, jobs, more), options, lambda job: run_job(path, job, more), limit)
+
+
+def run_job(path: Path, job: Job, more: Mapping[str, Any]) -> str:
+    """Run one row, add it to a file of rows, and say what came out."""
+    result = row_of(path, job.row, job.data, job.seed, __file__, **more)
+    return f"{result['seconds']:.0f} s, {_line(result)}"
 
 
 def _line(result: dict[str, Any]) -> str:
@@ -83,12 +82,16 @@ def _line(result: dict[str, Any]) -> str:
 def _worker(request: dict[str, Any], out: Path) -> None:
     """Train and measure one row."""
     import megalabel as ml
+    from megalabel.recipes.load_recipe import load_recipe
 
     data = ml.load(request["data"])
-    if "cpu_minutes" in request:
-        run, epochs = train_within(request, data)
+    recipe = load_recipe(request["recipe"], request["changes"])
+    planned = {stage.name: staged.training.epochs for stage, staged in recipe.stage_recipes()}
+    budget = request.get("cpu_minutes")
+    if budget is None or _short(request, data, 60 * budget):
+        run, epochs = train(request, data, request["changes"]), None if budget is None else planned
     else:
-        run, epochs = train(request, data, request["changes"]), None
+        run, epochs = train_within(request, data)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     model, log, times = run.model, run.log, phase_times(run.log).values()
     heads = ["all", *(model.heads if len(model.heads) > 1 else ())]
@@ -104,7 +107,8 @@ def _worker(request: dict[str, Any], out: Path) -> None:
         "seconds": run.seconds,
         "cpu_seconds": run.cpu_seconds,
         "training_share": sum(time.training for time in times) / run.seconds,  # of them: steps, mining and clusters
-        "epochs": epochs,
+        "planned": planned,  # epochs of each stage
+        "epochs": epochs,  # those that were run, where a budget may cut them
         "peak_mib": peak,
         "parameters": sum(value.numel() for value in model.network.parameters()),
         "threads": os.environ.get("OMP_NUM_THREADS"),
@@ -114,14 +118,27 @@ def _worker(request: dict[str, Any], out: Path) -> None:
         "steps": len(steps),
         "pool": {name: _mean(steps, name) for name in ("pool_size", "positives_per_query", "positives_covered")},
         "curve": [
-            {"step": line["step"], **{name: line["val"][name] for name in ("P@1", "P@5", "PSP@5")}}
+            {name: line[name] for name in ("phase", "epoch", "step")}
+            | {name: line["val"][name] for name in ("P@1", "P@5", "PSP@5", "nDCG@5")}
             for line in log
             if "val" in line
         ],
+        "hits": packed(hits_of(model.search(data.test.texts, 5, exclude=data.test.excluded()).ids, data.test.targets)),
         "samples": _samples(model, data),
         "by_text": _by_text(model, data),
     }
     out.write_text(json.dumps(result))
+
+
+def _short(request: dict[str, Any], data: Any, budget: float) -> bool:
+    """Say whether known rows of the same recipe and data show that a run takes less than half its budget."""
+    first = request.get("after")
+    after = Row("", first["recipe"], tuple(first["changes"])) if first else None
+    row = Row("", request["recipe"], tuple(request["changes"]), after)
+    name = Path(request["data"]).name
+    same = [known for known in known_rows() if (known["recipe"], known["data"]) == (row.recipe, name)]
+    (seconds,) = estimates([Job(name, 0, row)], same, {name: (len(data.train), len(data.labels))})
+    return seconds is not None and seconds < budget / 2
 
 
 def _mean(steps: list[dict[str, Any]], name: str) -> float | None:

@@ -135,6 +135,7 @@ TABLES: dict[str, list[Row]] = {
         dexml("SoftTop-100", {"kind": "soft_top_k", "k": 100}),
     ],
     "longer": [
+        untrained("DEXML", "dexml-cpu"),
         dexml("softmax, 15 epochs", {"kind": "softmax"}, *LONG),
         dexml("decoupled softmax, 15 epochs", {"kind": DS}, *LONG),
         *(soft_top(alpha, *LONG, after=", 15 epochs") for alpha in (1, 2, 4)),

@@ -93,14 +93,17 @@ TABLES: dict[str, Ablation] = {
         leads=("loss",),
     ),
     "longer": Ablation(
-        tuple(
-            Line(name, f"DEXML, {name}, 15 epochs")
-            for name in (
-                "softmax",
-                "decoupled softmax",
-                *(f"SoftTop-5, alpha {alpha}" for alpha in (1, 2, 4)),
-                "SoftTop-100",
-            )
+        (
+            Line("untrained", "DEXML, untrained"),
+            *(
+                Line(name, f"DEXML, {name}, 15 epochs")
+                for name in (
+                    "softmax",
+                    "decoupled softmax",
+                    *(f"SoftTop-5, alpha {alpha}" for alpha in (1, 2, 4)),
+                    "SoftTop-100",
+                )
+            ),
         ),
         metrics=("P@1", "P@5", "R@100", "PSP@5"),
         leads=("loss, 15 epochs",),

@@ -1,4 +1,4 @@
-"""Text and pictures of docs/figures.md, from positive_gradients, label_graph and pool_positives in results/."""
+"""Text and pictures of docs/figures.md, from the results of the scripts named there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 IMAGES = Path(__file__).resolve().parent / "img"
 BLUE, RED, GREY, GREEN, INK = "#2f6fb7", "#c8443c", "#9a9a96", "#3a9a6b", "#2b2b2b"
 LOSSES = {"softmax": ("softmax", RED), "decoupled_softmax": ("decoupled softmax", BLUE)}
+EASY = {**LOSSES, "soft_top_k": ("soft top-5", GREEN)}
+SCORES = {"cosine": "cosines, temperature 0.05", "inner_product": "inner products"}
 PICKS = {"one": (GREY, "one positive picked"), "three": (BLUE, "up to three"), "all": (GREEN, "all")}
 
 Result = dict[str, Any]
@@ -32,6 +34,24 @@ def gradients_text(table: Table, stored: Result, where: str) -> str:
         f"{stored['example_positives']} positives. `{stored['recipe']}`, {stored['epochs']} epochs, one seed; {where}."
     )
     return f"![Gradients of positives](img/positive-gradients.svg)\n\n{table(head, rows)}\n{about}\n"
+
+
+def easy_text(table: Table, stored: Result, where: str) -> str:
+    """Say how often the easy positive, and any positive, is first at some points of training."""
+    rows = []
+    for scores, title in SCORES.items():
+        for loss, (name, _) in EASY.items():
+            points = stored["curves"][scores][loss]
+            best = max(points, key=lambda point: point["easy_first"])
+            for point, when in ((best, "at its best"), (points[-1], "at the end")):
+                shares = [f"{point[key]:.1f}%" for key in ("easy_first", "positive_first")]
+                rows.append([title, name, when, str(point["step"]), *shares])
+    about = (
+        f"`{stored['data']}`: {stored['points']:,} train texts with {stored['positives']} labels each, "
+        f"{stored['labels']:,} labels; {stored['epochs']} epochs, one seed; {where}."
+    )
+    head = ["scores", "loss", "", "step", "the easy one is first", "any of the five is first"]
+    return f"![The easy positive over training](img/easy-positive-trained.svg)\n\n{table(head, rows)}\n{about}\n"
 
 
 def graph_text(stored: Result, where: str) -> str:
@@ -73,7 +93,13 @@ def pool_text(table: Table, stored: Result, where: str) -> str:
 def draw_figures(result: Callable[[str], Result]) -> list[Path]:
     """Draw the pictures whose results are there."""
     drawn = []
-    for name, picture in (("positive_gradients", _gradients), ("label_graph", _graph), ("pool_positives", _pool)):
+    pictures = {
+        "easy_positive": _easy,
+        "positive_gradients": _gradients,
+        "label_graph": _graph,
+        "pool_positives": _pool,
+    }
+    for name, picture in pictures.items():
         try:
             stored = result(name)
         except FileNotFoundError:
@@ -102,6 +128,21 @@ def _save(figure: Any, name: str) -> Path:
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
     return path
+
+
+def _easy(stored: Result) -> Path:
+    figure, axes = _axes(2, 4.6, 3.3)
+    for axis, (scores, title) in zip(axes, SCORES.items(), strict=True):
+        for loss, (name, colour) in EASY.items():
+            points = stored["curves"][scores][loss]
+            steps, shares = ([point[key] for point in points] for key in ("step", "easy_first"))
+            axis.plot(steps, shares, color=colour, label=name)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("step")
+        axis.set_ylim(0, 103)
+    axes[0].set_ylabel("the easy positive is first, %")
+    axes[1].legend(frameon=False)
+    return _save(figure, "easy-positive-trained")
 
 
 def _gradients(stored: Result) -> Path:

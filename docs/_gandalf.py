@@ -1,4 +1,4 @@
-"""Tables and pictures of the Gandalf study, from results/gandalf.json and results/published.json."""
+"""Pictures of the Gandalf study, from results/gandalf.json, and what label features cost; tables: _label_rows.py."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 IMAGES = Path(__file__).resolve().parent / "img"
-PAPER_DATA = "LF-AmazonTitles-131K"
-NAMES = ["P@1", "P@5", "PSP@1", "PSP@5"]
 BLUE, RED, GREY = "#2f6fb7", "#c8443c", "#9a9a96"
+
+DRAWN = ("InceptionXML: D", "InceptionXML: Z u D")
 
 Rows = dict[str, dict[str, Any]]
 Table = Callable[[list[str], list[list[str]]], str]
@@ -48,96 +48,8 @@ def _span(values: list[float]) -> str:
     return f"{min(values):.1f} to {max(values):.1f} times"
 
 
-def study_text(study: dict[str, Any], published: dict[str, Any], table: Table, where: str) -> str:
-    """Return all tables, one section for each data set."""
-    paper = _published_systems(study["rows"]) | published["gandalf"]["metrics"]
-    parts = []
-    for data in dict.fromkeys(row["data"] for row in study["rows"]):
-        rows = {row["name"]: row for row in study["rows"] if row["data"] == data}
-        parts.append(f"### {data}\n")
-        head = ["training data", *NAMES, "ms per step", "MiB", *(f"paper {name}" for name in NAMES)]
-        lines = [
-            [name, *_figures(row["metrics"]["all"], NAMES), _cost(row), f"{row['peak_mib']:,.0f}",
-             *_figures(paper.get(name, {}), NAMES)]
-            for name, row in rows.items()
-            if "% of labels" not in name
-        ]  # fmt: skip
-        parts.append(table(head, lines))
-        parts += _by_text(rows, table) + _coverage(rows, paper, table) + _samples(rows, table) + _pictures(data, rows)
-    return "\n".join([*parts, f"Test rows, seed 0; {where}. The paper's columns: {published['gandalf']['source']}.\n"])
-
-
-def _published_systems(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return the published figures of each system with and without Gandalf, by the names of rows."""
-    from megalabel.recipes.published import load_published
-
-    figures = {}
-    for name, recipe in {row["name"].split(":")[0]: row["recipe"].removesuffix("-cpu") for row in rows}.items():
-        own = {each.variant: dict(each.metrics) for each in load_published(recipe) if each.data == PAPER_DATA}
-        if "gandalf" in own:
-            figures |= {f"{name}: D": own[""], f"{name}: Z u D": own["gandalf"]}
-    return figures
-
-
-def _cost(row: dict[str, Any]) -> str:
-    """Return the processor time of a run divided by its steps, evaluation and mining included."""
-    return f"{1000 * row['cpu_seconds'] / row['steps']:.0f}" if "cpu_seconds" in row else ""
-
-
-def _figures(metrics: dict[str, float], names: list[str]) -> list[str]:
-    return [f"{metrics[name]:.2f}" if name in metrics else "" for name in names]
-
-
-def _pair(rows: Rows) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Return D and Z u D of InceptionXML, if both were run."""
-    names = ("InceptionXML: D", "InceptionXML: Z u D")
-    return (rows[names[0]], rows[names[1]]) if all(name in rows for name in names) else None
-
-
-def _coverage(rows: Rows, paper: dict[str, Any], table: Table) -> list[str]:
-    pair = _pair(rows)
-    if pair is None:
-        return []
-    names = [f"coverage@{k}" for k in (1, 3, 5)]
-    lines = [
-        [row["name"], *_figures(row["metrics"]["all"], names), *_figures(paper[row["name"]], names)] for row in pair
-    ]
-    about = "Coverage, the share of labels that are found for at least one text:\n"
-    return [about, table(["", *names, *(f"paper {name}" for name in names)], lines)]
-
-
-def _by_text(rows: Rows, table: Table) -> list[str]:
-    """Return the effect of label rows on test texts that are also label texts, and on the others."""
-    kinds = {"label": "text is a label text", "other": "other texts"}
-    systems = [(name, row["by_text"]) for name, row in rows.items() if "by_text" in row and "% of labels" not in name]
-    if not systems:
-        return []
-    lines = [
-        [name, *(figure for kind in kinds for figure in _figures(parts.get(kind, {}), ["P@1", "PSP@5"]))]
-        for name, parts in systems
-    ]
-    sizes = {kind: systems[0][1][kind]["rows"] if kind in systems[0][1] else 0 for kind in kinds}
-    head = [f"{metric}, {about} ({sizes[kind]:,})" for kind, about in kinds.items() for metric in ("P@1", "PSP@5")]
-    return ["Test texts that are also label texts, and the others:\n", table(["training data", *head], lines)]
-
-
-def _samples(rows: Rows, table: Table) -> list[str]:
-    pair = _pair(rows)
-    if pair is None:
-        return []
-    before, after = (row["samples"] for row in pair)
-    lines = [[old["text"], _best(old), _best(new)] for old, new in zip(before, after, strict=True)]
-    return ["Five test texts before and after, correct labels in bold:\n", table(["text", "D", "Z u D"], lines)]
-
-
-def _best(sample: dict[str, Any]) -> str:
-    return "<br>".join(
-        f"**{label['text']}**" if label["relevant"] else label["text"] for label in sample["labels"][:3]
-    ).replace("|", "\\|")
-
-
-def _pictures(data: str, rows: Rows) -> list[str]:
-    """Name the pictures that :func:`draw` makes of these rows."""
+def pictures_of(data: str) -> list[str]:
+    """Name the pictures that :func:`draw` makes of a data set."""
     named = [("bins", "P@5 by label frequency"), ("steps", "validation metrics by training step")]
     named.append(("labels", "metrics by share of labels used"))
     pictures = [(kind, about) for kind, about in named if (IMAGES / f"gandalf-{kind}-{data}.svg").is_file()]
@@ -145,11 +57,10 @@ def _pictures(data: str, rows: Rows) -> list[str]:
 
 
 def draw(study: dict[str, Any]) -> list[Path]:
-    """Draw the pictures of every data set that has the rows for them."""
+    """Draw the pictures of every data set that has the rows for them, of the set-up with enough epochs if it is run."""
     written = []
     for data in dict.fromkeys(row["data"] for row in study["rows"]):
-        rows = {row["name"]: row for row in study["rows"] if row["data"] == data}
-        pair = _pair(rows)
+        rows, pair = _rows_of(study["rows"], data)
         if pair is None:
             continue
         written += [_bins(data, pair), _steps(data, pair)]
@@ -157,6 +68,19 @@ def draw(study: dict[str, Any]) -> list[Path]:
         if shares:
             written.append(_labels(data, pair, shares))
     return written
+
+
+def _rows_of(every: list[dict[str, Any]], data: str) -> tuple[Rows, tuple[dict[str, Any], dict[str, Any]] | None]:
+    """Return the rows of one set-up by name, of the first seed, and D and Z u D of InceptionXML."""
+    pair = None
+    rows: Rows = {}
+    for new in (True, False):
+        own = [row for row in every if row["data"] == data and ("cpu_minutes" in row) == new]
+        rows = {row["name"]: row for row in sorted(own, key=lambda row: -row["seed"])}
+        if all(name in rows for name in DRAWN):
+            pair = (rows[DRAWN[0]], rows[DRAWN[1]])
+            break
+    return rows, pair
 
 
 def _figure(columns: int) -> tuple[Any, list[Any]]:

@@ -1,4 +1,4 @@
-"""Tables of what trained models are used for: labels added later, questions with several documents."""
+"""Tables of what trained models are used for: labels added later, updates, students."""
 
 from __future__ import annotations
 
@@ -29,25 +29,6 @@ def zero_shot_text(result: dict[str, Any], table: Table, where: str) -> str:
         size = f"{new:,.0f} of {labels:,.0f} labels are new, {pairs:,.0f} test pairs have them"
         parts.append(f"**{data}**: {size}; seeds {_seeds(own)}.\n\n{table(heads, lines)}")
     return "\n".join(parts) + f"\nOne thread; {where}.\n"
-
-
-def rag_text(result: dict[str, Any], table: Table, where: str) -> str:
-    """Return the share of questions all of whose documents are found, by loss, means over seeds."""
-    parts = []
-    for data in dict.fromkeys(row["data"] for row in result["rows"]):
-        own = [row for row in result["rows"] if row["data"] == data]
-        ks = list(own[0]["complete"])
-        lines = []
-        for name in dict.fromkeys(row["name"] for row in own):
-            rows = [row for row in own if row["name"] == name]
-            complete = [mean(row["complete"][k]["several"]["complete"] for row in rows) for k in ks]
-            more = [mean(row["metrics"][metric] for row in rows) for metric in ("P@1", "R@10")]
-            lines.append([name, *(f"{value:.2f}" for value in (*complete, *more))])
-        questions = own[0]["complete"][ks[-1]]["several"]["questions"]
-        size = f"{questions:,} test questions have 2 to {ks[-1]} documents"
-        heads = ["loss", *(f"all in the top {k}" for k in ks), "P@1", "R@10"]
-        parts.append(f"**{data}**, `{own[0]['recipe']}`: {size}; seeds {_seeds(own)}.\n\n{table(heads, lines)}")
-    return "\n".join(parts) + f"\n{where[:1].upper()}{where[1:]}.\n"
 
 
 def update_text(result: dict[str, Any], table: Table, where: str) -> str:

@@ -19,21 +19,26 @@ from typing import Any
 from _ablations import TABLES, ablation_text, load_ablations
 from _architecture import PICTURE, draw_architecture, is_fresh, packages_text
 from _claims import claims_text
-from _figures import draw_figures, gradients_text, graph_text, pool_text
-from _gandalf import draw, label_features_text, study_text
+from _claims_list import CLAIMS
+from _figures import draw_figures, easy_text, gradients_text, graph_text, pool_text
+from _gandalf import draw, label_features_text
 from _integrations import sklearn_checks_text
+from _intervals import of_complete, of_first_place
+from _label_rows import study_text
 from _multilingual import multilingual_text
 from _plan import measured_text, memory_text, published_text, worked_text
 from _quality import NOTHING, cost_text, load_quality, quality_short_text, quality_text, variants_text
+from _rag import rag_text
 from _reliability import soak_text, statuses_text
 from _scale import load_text, scale_text
 from _search import engines_text, search_text
 from _serve import serve_text
 from _systems import choices_text, order_text, stages_text
 from _systems import measured_text as systems_measured_text
-from _use import distil_text, rag_text, update_text, zero_shot_text
+from _use import distil_text, update_text, zero_shot_text
 
 ROOT = Path(__file__).resolve().parents[1]
+THEN_LARGER = "table and time grow with the number of pairs, a step does not"
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -123,18 +128,22 @@ def unidec() -> str:
 
 def claims() -> str:
     """Return the claims of the papers, with verdicts."""
-    return claims_text(table, result)
+    return claims_text(CLAIMS, table, result)
 
 
-def gandalf() -> str:
-    """Return the tables of the Gandalf study and name its pictures."""
-    stored = result("gandalf")
-    known = [
-        f"{row['data']} {100 * row['right'] / max(1, row['targets']):.1f}% ({row['texts']:,} texts)"
-        for row in result("agreement")["rows"]
+def agreement() -> str:
+    """Return the share of Gandalf's targets that train confirms, on our sets and on the paper's."""
+    lines = [
+        [row["data"], f"{row['texts']:,}", f"{row['targets']:,}", f"{100 * row['right'] / max(1, row['targets']):.1f}%"]
+        for row in sorted(result("agreement")["rows"], key=lambda row: -row["right"] / max(1, row["targets"]))
     ]
-    about = "Share of the targets of label texts that train rows confirm (label texts that are also train texts): "
-    return f"{about}{', '.join(known)}.\n\n" + study_text(stored, result("published"), table, where(stored))
+    return table(["data", "label texts that are train texts", "their targets", "confirmed"], lines)
+
+
+def gandalf(part: int = 0) -> str:
+    """Return the tables of the Gandalf study: those with enough epochs, or those of the earlier set-up."""
+    stored = result("gandalf")
+    return study_text(stored, result("published"), table, where(stored), of_first_place)[part]
 
 
 def gandalf_cost() -> str:
@@ -206,12 +215,16 @@ def memorisation() -> str:
         for row in stored["rows"]
     ]
     million = stored["a_million"]
-    return (
-        table(["pairs", "recall@1", "seconds", "MiB more"], rows)
-        + f"\n{stored['epochs']} epochs, {stored['threads']} thread; {where(stored)}. A million pairs, extrapolated "
-        f"from {million['from_pairs']:,} and not run: {million['training_minutes']:.0f} minutes, "
-        f"{million['memory_gib']:.1f} GiB; table and time grow with the number of pairs, a step does not.\n"
+    more = (
+        f" {THEN_LARGER[0].upper()}{THEN_LARGER[1:]}."
+        if million is None
+        else (
+            f" A million pairs, extrapolated from {million['from_pairs']:,} and not run: "
+            f"{million['training_minutes']:.0f} minutes, {million['memory_gib']:.1f} GiB; {THEN_LARGER}."
+        )
     )
+    about = f"{stored['epochs']} epochs, {stored['threads']} thread; {where(stored)}.{more}\n"
+    return table(["pairs", "recall@1", "seconds", "MiB more"], rows) + "\n" + about
 
 
 def training() -> str:
@@ -262,7 +275,7 @@ def zero_shot() -> str:
 def rag() -> str:
     """Return how often all documents of a question are found."""
     stored = result("rag")
-    return rag_text(stored, table, where(stored))
+    return rag_text(stored, table, where(stored), of_complete)
 
 
 def multilingual() -> str:
@@ -461,6 +474,12 @@ def losses() -> str:
     return f"{table(head, rows)}\nd = {stored['dim']}, {stored['threads']} threads, load {load:.1f}; {where(stored)}.\n"
 
 
+def figure_easy() -> str:
+    """Return how often the easy one of five positives is first over training."""
+    stored = result("easy_positive")
+    return easy_text(table, stored, where(stored))
+
+
 def figure_gradients() -> str:
     """Return the spread of the gradients of positives over training."""
     stored = result("positive_gradients")
@@ -490,8 +509,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "choose_time": choose_time,
     "claims": claims,
     "demo": demo,
+    "agreement": agreement,
     "gandalf": gandalf,
+    "gandalf_earlier": partial(gandalf, 1),
     "gandalf_cost": gandalf_cost,
+    "figure_easy": figure_easy,
     "figure_gradients": figure_gradients,
     "figure_graph": figure_graph,
     "figure_pool": figure_pool,

@@ -122,7 +122,7 @@ class Linear(FittedHead):
     Args:
         C: weight of the errors against the size of the weights.
         prune: weights smaller than this are dropped after training; 0 keeps all.
-        uniform: random negatives per label, at least as many as it has positives; 0 for none.
+        uniform: random negatives per label in its first round, at least as many as it has positives; 0 for none.
         rounds: number of training rounds.
         per_row: wrong labels per row that join the negatives before a further round.
         tolerance: stop when no row of a label violates its optimum by more.
@@ -184,7 +184,7 @@ class Linear(FittedHead):
             no_cells(shape) if cells is None else as_targets(cells, name, shape)
             for name, cells in (("negatives", negatives), ("exclude", exclude))
         )
-        self._round(x, y, wrong, out, duals=Duals.none(shape[1]), uniform=self.uniform)
+        self._round(x, y, wrong, out, duals=Duals.none(shape[1]))
         for _ in range(1, self.rounds):
             self._harder_round(x, y, no_cells(shape), out)
         return self
@@ -223,10 +223,10 @@ class Linear(FittedHead):
         linear.duals_ = None
         return linear
 
-    def _round(self, *cells: sparse.csr_matrix, duals: Duals, uniform: int) -> None:
+    def _round(self, *cells: sparse.csr_matrix, duals: Duals) -> None:
         """Train all labels, starting from these duals; ``cells`` as in :func:`train_labels`."""
         self.weights_, self.bias_, self.duals_ = train_labels(
-            *cells, duals=duals, uniform=uniform, C=self.C, tolerance=self.tolerance, passes=self.passes,
+            *cells, duals=duals, uniform=self.uniform, C=self.C, tolerance=self.tolerance, passes=self.passes,
             prune=self.prune, seed=self.seed,
         )  # fmt: skip
         self._index = None
@@ -237,7 +237,7 @@ class Linear(FittedHead):
         """Train all labels once more: on the negatives that have held, the best wrong labels of each row, and these."""
         assert self.duals_ is not None
         wrong = self.duals_.negatives(x.shape[0]) + self._mistakes(x, y, exclude) + negatives
-        self._round(x, y, sparse.csr_matrix(wrong), exclude, duals=self.duals_, uniform=0)
+        self._round(x, y, sparse.csr_matrix(wrong), exclude, duals=self.duals_)
         return self
 
     def refit(
@@ -278,9 +278,7 @@ class Linear(FittedHead):
         some = copy(self)
         some.weights_, some.bias_, some._index = weights, bias, None
         wrong = nearest_labels(x, y, out, 2 * self.per_row, max_df) + some._mistakes(x, y, out)
-        some._round(
-            x, *(part[:, labels] for part in (y, wrong, out)), duals=Duals.none(len(labels)), uniform=self.uniform
-        )
+        some._round(x, *(part[:, labels] for part in (y, wrong, out)), duals=Duals.none(len(labels)))
         bias[labels] = some.bias_
         self.weights_, self.bias_, self._index = with_rows(weights, labels, some._ready()), bias, None
         return self

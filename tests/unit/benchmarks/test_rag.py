@@ -2,6 +2,7 @@
 
 import json
 import sys
+from base64 import b64decode
 from importlib import import_module
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from megalabel.recipes.load_recipe import load_recipe
+
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
-rag = import_module("rag")
+rag, rows = (import_module(name) for name in ("rag", "_rows"))
 sys.path.remove(str(BENCHMARKS))
 
 
@@ -31,6 +34,20 @@ def test_shares_count_what_fits_into_k():
     assert actual["10"]["6 and more"] == {"questions": 2, "complete": 50.0}
 
 
+def test_every_loss_is_a_valid_run_of_its_own():
+    found = {row.name: load_recipe(row.recipe, row.changes) for row in rag.rows("dexml-cpu", [])}
+    assert len({rows.digest(row) for row in rag.rows("dexml-cpu", [])}) == len(found) == 7
+    assert {recipe.training.epochs for recipe in found.values()} == {20}
+    one = found["InfoNCE, one positive"]
+    assert (one.heads["dual"].loss.kind, one.batching.one_positive, one.batching.unsampled) == (
+        "softmax",
+        True,
+        "negative",
+    )
+    top = found["SoftTop-10"]
+    assert (top.heads["dual"].loss.k, top.batching.loss_positives, top.batching.unsampled) == (10, 10, "mask")
+
+
 @pytest.mark.slow
 def test_a_small_run(tmp_path, monkeypatch, capsys):
     small = ["encoder.source=null", "encoder.options={dim: 8, words: 64, bigrams: 0, characters: 0}"]
@@ -39,6 +56,8 @@ def test_a_small_run(tmp_path, monkeypatch, capsys):
     command = ["rag.py", "--data", "synthetic:points=200,labels=30", "--out", str(out)]
     monkeypatch.setattr(sys, "argv", [*command, *(part for change in small for part in ("--set", change))])
     assert rag.main() == 0 and rag.main() == 0
-    rows = json.loads(out.read_text())["rows"]
-    assert [row["name"] for row in rows] == ["DS", "InfoNCE"]  # the second run found both there
-    assert capsys.readouterr().out.count("all documents found @5") == 4
+    stored = json.loads(out.read_text())["rows"]
+    assert [row["name"] for row in stored] == list(rag.LOSSES)  # the second run found all there
+    assert capsys.readouterr().out.count("all documents found @5") == len(rag.LOSSES)
+    ranks, documents = (np.frombuffer(b64decode(stored[0][name]), dtype=np.uint8) for name in ("needed", "documents"))
+    assert rag.shares(ranks, documents) == stored[0]["complete"]

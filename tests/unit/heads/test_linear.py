@@ -268,6 +268,19 @@ def test_a_further_fit_reaches_the_optimum_of_all_rows():
     np.testing.assert_allclose(further.bias_, whole.bias_, atol=2e-4)
 
 
+def test_a_further_fit_keeps_labels_apart_that_had_no_rows_before():
+    """A label that only new rows have would be right for every row if these were all it is trained on."""
+    x, y, places, others, none = grown()
+    cells = y.toarray()
+    cells[:, 5] = 0
+    cells[3, 5] = 1
+    y = ones(cells)
+    known = Linear(uniform=20).fit(x[places], y[places])
+    further = Linear(uniform=20).fit_further(known, x, y, others, none, places)
+    scores = further.scores(x, np.full((40, 1), 5)).ravel()
+    assert (np.delete(scores, 3) < 0).mean() > 0.9
+
+
 def test_a_further_fit_starts_from_what_was_saved(tmp_path):
     x, y, places, others, none = grown()
     known = Linear(uniform=5).fit(x[places], y[places])

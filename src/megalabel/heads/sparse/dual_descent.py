@@ -40,7 +40,8 @@ def solve_labels(
     """Return sizes [labels], columns (in no order), weights and biases [labels] of the labels ``start`` to ``stop``.
 
     Then the duals above zero of each label: their number [labels], rows and values; a row is twice its number, and one
-    more as a negative. ``known`` are those to begin with of all labels (offsets [L + 1], rows, values).
+    more as a negative. ``known`` are those to begin with of all labels (offsets [L + 1], rows, values); only labels
+    without any get random negatives.
     """
     total = len(x[0]) - 1
     place_of = np.full(columns, -1, dtype=np.int32)  # position of a feature among those of the label
@@ -54,7 +55,8 @@ def solve_labels(
         if positives[0][label] == positives[0][label + 1]:
             continue
         state = split_mix(split_mix(np.uint64(seed)) + np.uint64(label))
-        rows, costs, split = _choose(label, stamp, positives, negatives, excluded, cost, uniform, state)
+        draws = uniform if known[0][label] == known[0][label + 1] else 0  # the others have had theirs
+        rows, costs, split = _choose(label, stamp, positives, negatives, excluded, cost, draws, state)
         indptr, indices, data, squares, features = _gather(rows, x, place_of)
         matrix, every = (indptr, indices, data, np.empty((len(rows), 0), dtype=np.float32)), np.arange(len(rows))
         first = np.zeros(len(rows))

@@ -93,7 +93,7 @@ def train_labels(
         y: [N, L] relevance in (0, 1].
         negatives: [N, L] pairs of a row and a label of which it is a negative.
         exclude: [N, L] pairs that are neither right nor wrong.
-        duals: the dual variables to begin with.
+        duals: the dual variables to begin with; labels that have none get random negatives.
         C: see :class:`megalabel.heads.Linear`, like the settings that follow.
         uniform: random negatives per label.
         tolerance: when to stop.
