@@ -126,6 +126,7 @@ def fused(small):
         "heads.vectors={kind: memory, features: classifier}",
         "heads.linear={kind: linear, labels: gandalf, max_targets: 5}",
         "predict={weights: fusion, candidates: 20}",
+        "training.evaluate_every=1",
     ]
 
 
