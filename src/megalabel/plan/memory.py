@@ -66,7 +66,7 @@ class Memory:
 def memory(load: Workload) -> Memory:
     """Return all that one device holds in a training of one stage, moment by moment."""
     best = Part("best state", weight_bytes(load), "read from its checkpoint, mapped", host=True)
-    selects = not load.recipe.training.refit  # a refit, which holds more, takes its last state
+    selects = load.recipe.training.refit is not True  # a second training, which holds more, takes its last state
     moments = {
         "reading": _reading(load),
         "clusters of labels": _clusters(load),
@@ -142,7 +142,8 @@ def _held(load: Workload) -> list[Part]:
         parts.append(Part("average of the weights", weight_bytes(load), "one more copy"))
     if load.recipe.training.refit:
         note = "kept while the second runs"
-        parts.append(Part("weights of the first training", weight_bytes(load), note))
+        if load.recipe.training.refit is True:  # the other kind goes on with these weights
+            parts.append(Part("weights of the first training", weight_bytes(load), note))
         fitted = sum(part.bytes for part in _fitted(load))
         parts.append(Part("heads fitted after the first training", fitted, note, host=True))
     if load.gpu:
