@@ -46,20 +46,25 @@ MOMENTS = {
     "checkpoint": ("megalabel.training.checkpoint.store", "write_rows", 2, False),
     "checkpoint, manifest": ("megalabel.training.checkpoint.store", "_seal", 3, True),
     "checkpoint, older ones": ("megalabel.training.checkpoint.store", "_prune", 3, True),
-    "refit": ("megalabel.trainer", "_Run.train_stages", 2, False),
+    "refit": ("megalabel.trainer", "train_further", 1, False),
     "refit, step": ("megalabel.training.loop", "Loop._step", 16, False),
     "fit": ("megalabel.heads.overlap", "OverlapSettings.fit", 1, True),
-    "fit, last": ("megalabel.heads.linear", "LinearSettings.fit", 2, True),
+    "fit, last": ("megalabel.heads.linear", "LinearSettings.refit", 1, True),
     "model": ("megalabel.trainer", "_save_model", 1, True),
+}
+ANEW = {  # with a refit from the start
+    "refit anew": ("megalabel.trainer", "_Run.train_stages", 2, False),
+    "refit anew, step": ("megalabel.training.loop", "Loop._step", 16, False),
+    "refit anew, fit": ("megalabel.heads.linear", "LinearSettings.fit", 2, True),
 }
 FEW = [("checkpoint", 0), ("fit", 1)]
 
 
-def results(folder, cases):
+def results(folder, cases, more):
     """Yield what came of an undisturbed run, and then of each case."""
-    undisturbed = {"folder": str(folder / "undisturbed")}
+    undisturbed = {"folder": str(folder / "undisturbed"), "more": more}
     disturbed = [
-        {"folder": str(folder / f"{moment}, rank {victim}"), "moment": moment, "victim": victim}
+        {"folder": str(folder / f"{moment}, rank {victim}"), "more": more, "moment": moment, "victim": victim}
         for moment, victim in cases
     ]
     done = subprocess.run(
@@ -71,8 +76,8 @@ def results(folder, cases):
         yield result, Path(result["folder"]) / "run"
 
 
-def check(folder, cases):
-    every = results(folder, cases)
+def check(folder, cases, *more):
+    every = results(folder, cases, more)
     undisturbed, run = next(every)
     assert undisturbed["codes"] == [0, 0], undisturbed
     expected, steps = arrays(run), list(log(run))
@@ -117,12 +122,17 @@ def test_killed_in_every_moment(tmp_path):
     check(tmp_path, [(moment, victim) for moment in MOMENTS for victim in (0, 1) if (moment, victim) not in FEW])
 
 
+@pytest.mark.extra
+def test_killed_in_a_refit_from_the_start(tmp_path):
+    check(tmp_path, [(moment, victim) for moment in ANEW for victim in (0, 1)], "--set", "training.refit=true")
+
+
 # ------------------------------------------------------------------ the program
 
 
 def kill_at(moment, victim, rank, processes):
     """Kill the victim when it comes to that moment, or when rank 0 does, which alone comes to most of these."""
-    module, path, wanted, alone = MOMENTS[moment]
+    module, path, wanted, alone = (MOMENTS | ANEW)[moment]
     *parts, last = path.split(".")
     place = import_module(module)
     for part in parts:
@@ -191,10 +201,10 @@ def train_all(cases):
     from megalabel.network import fit
 
     fit.WORTH_SECONDS = 0.0  # every fitted head is saved
-    assert main([*ARGUMENTS, "--out", str(Path(cases[0]["folder"]) / "alone")]) == 0
+    assert main([*ARGUMENTS, *cases[0]["more"], "--out", str(Path(cases[0]["folder"]) / "alone")]) == 0
     for case in cases:
         folder = Path(case["folder"])
-        arguments = [*ARGUMENTS, "--out", str(folder / "run")]
+        arguments = [*ARGUMENTS, *case["more"], "--out", str(folder / "run")]
         result = train(folder, arguments, case.get("moment"), case.get("victim"))
         if "moment" in case:
             result["resumed"] = train(folder, [*arguments, "--resume"])
