@@ -49,7 +49,7 @@ class Training(Settings):
     evaluate_on: PositiveInt | None = None  # validation rows at most, evenly spread; None takes all
     select: str = "nDCG@5"
     patience: PositiveInt | None = None  # evaluations without a better one
-    refit: bool | Literal["continue"] = False  # on train + val, from the start or from what was selected
+    refit: Literal[False, True, "continue"] = False  # on train + val, from the start or from what was selected
     device: str = "auto"  # cpu, cuda, cuda:1, mps; auto: cuda if there is one, else cpu
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # encoders'; auto: bfloat16 for transformers on cuda
 
